@@ -2,9 +2,8 @@
 //!
 //! Before: `%a = contract "bh,bg->gh" %h, %d`, `%b = contract "bh,bg->gh" %h_1, %d_1`,
 //! `%s = add %a, %b`. After: `%s = contract "abh,abg->gh" %hs, %ds`, where `%hs` and `%ds` are the
-//! operands, one step after the other. So flows back to the weights of a recurrent layer, which
-//! every step reads: a product of each step would be as large as they are, and far larger than what
-//! it is made of.
+//! operands, one step after the other. Gradients of recurrent weights are such sums: every step
+//! reads the weight, and makes a product of its size, which is far larger than what it is made of.
 
 use shardc_ir::builder::Builder;
 use shardc_ir::graph::{Node, ValueId};
@@ -15,7 +14,7 @@ use shardc_ir::ops::elementwise::RoundTo;
 use shardc_ir::ops::layout::{Concat, Reshape};
 use std::collections::BTreeSet;
 
-/// So many times as many elements as the operands of a product has its result at least.
+/// A product that is stacked has at least so many times as many elements as its operands.
 const LARGER: u64 = 4;
 
 /// One product with the sum of the parts, if these are products of equal letters and types in one
@@ -45,7 +44,8 @@ pub(super) fn stacked(b: &mut Builder, parts: &[ValueId]) -> Option<ValueId> {
     Some(sum)
 }
 
-/// The values along a new first dimension; rounded there, if each of them is.
+/// The values along a new first dimension. Where each of them is rounded, what they were before is
+/// rounded there, for a product reads its rounding.
 fn stack(b: &mut Builder, values: Vec<ValueId>) -> ValueId {
     let rounded = |v: &ValueId| match &b.graph().def(*v).op {
         Op::RoundTo(op) => Some((b.graph().def(*v).operands[0], op.format)),

@@ -2,7 +2,7 @@
 
 use crate::cpu::element::{Element, Slice, SliceMut, each_type};
 use crate::cpu::lanes::{self, Lanes};
-use crate::cpu::map::program::{Fused, Load, Op, Source, Storage, Target, Uniform};
+use crate::cpu::map::program::{Call, Fused, Load, Op, Source, Storage, Target, Uniform};
 use crate::cpu::map::update::Update;
 use crate::cpu::number::Number;
 use crate::cpu::space::{self, Odometer};
@@ -108,7 +108,7 @@ impl<'a, T: Number> Bound<'a, T> {
                 self.note_division(f, Lanes::All(value(b)));
                 lanes::binary(f, Lanes::Each(&[value(a)]), Lanes::All(value(b)), &mut out);
             }
-            // Only instructions that vary are joined.
+            // Only instructions that vary are joined, or are a formula.
             Uniform::Op(Op::Chain(..) | Op::Formula(_)) => {}
             Uniform::Op(Op::Select(a, b, c)) => return if value(a).is_true() { value(b) } else { value(c) },
         }
@@ -227,19 +227,7 @@ impl<'b, 'a, T: Number> Worker<'b, 'a, T> {
                     Lanes::All(a) => lanes::chain(first, then, &vec![a; out.len()], self.lanes(b), self.lanes(c), out),
                 }
             }
-            Op::Formula(call) => {
-                // What a formula has no use for is what it has.
-                let [x, y, g] = call.operands.map(|place| place.or(call.operands[0]));
-                let each = |place: Option<Storage>| match place.map(|place| self.lanes(place)) {
-                    Some(Lanes::Each(elements)) => elements,
-                    _ => unreachable!("operands of formulas vary"),
-                };
-                let number = |place: Option<Storage>| match place.map(|place| self.lanes(place)) {
-                    Some(Lanes::All(number)) => number,
-                    _ => T::ZERO,
-                };
-                call.formula.run([x, y, g].map(each), call.numbers.map(number), out);
-            }
+            Op::Formula(call) => self.run_formula(call, out),
             Op::Select(test, a, b) => match self.lanes(test) {
                 Lanes::Each(test) => lanes::select(test, self.lanes(a), self.lanes(b), out),
                 Lanes::All(test) => match self.lanes(if test.is_true() { a } else { b }) {
@@ -248,6 +236,20 @@ impl<'b, 'a, T: Number> Worker<'b, 'a, T> {
                 },
             },
         }
+    }
+
+    /// A formula is given its first operand, and 0, in place of operands and numbers that it does
+    /// not read.
+    fn run_formula(&self, call: Call<Storage>, out: &mut [T]) {
+        let elements = |place: Option<Storage>| match place.or(call.operands[0]).map(|place| self.lanes(place)) {
+            Some(Lanes::Each(elements)) => elements,
+            _ => unreachable!("operands of formulas vary"),
+        };
+        let number = |place: Option<Storage>| match place.map(|place| self.lanes(place)) {
+            Some(Lanes::All(number)) => number,
+            _ => T::ZERO,
+        };
+        call.formula.run(call.operands.map(elements), call.numbers.map(number), out);
     }
 
     fn lanes(&self, place: Storage) -> Lanes<'_, T> {

@@ -19,8 +19,8 @@ pub(super) fn known(mut code: Vec<(usize, Op<usize>)>, uniform: &[bool], kept: &
             let is_between = |register: &usize| register != root && found.within.contains(register);
             let call = Op::Formula(Call { formula: *formula, operands: found.operands, numbers: found.numbers });
             let others = code.iter().filter(|(register, _)| !found.within.contains(register));
-            let read = others.flat_map(|(_, op)| op.operands()).chain(kept.iter().copied()).chain(call.operands());
-            if read.into_iter().any(|register| is_between(&register)) {
+            let mut read = others.flat_map(|(_, op)| op.operands()).chain(kept.iter().copied()).chain(call.operands());
+            if read.any(|register| is_between(&register)) {
                 continue;
             }
             defined.retain(|register, _| !is_between(register));
@@ -47,6 +47,7 @@ impl Found {
     }
 }
 
+/// A formula's nodes, and the code in which they are sought.
 struct Sought<'a> {
     nodes: &'a [Node],
     defined: &'a HashMap<usize, Op<usize>>,
@@ -63,7 +64,8 @@ impl Sought<'_> {
             (Node::Binary(f, a, b), Some(Op::Binary(g, c, d))) if f == *g => {
                 let found = found.with(register);
                 let straight = self.all(&[(a, *c), (b, *d)], found.clone());
-                return straight.or_else(|| self.all(&[(a, *d), (b, *c)], found).filter(|_| is_commutative(f)));
+                let swapped = || is_commutative(f).then(|| self.all(&[(a, *d), (b, *c)], found)).flatten();
+                return straight.or_else(swapped);
             }
             (Node::Select(a, b, c), Some(Op::Select(d, e, f))) => {
                 return self.all(&[(a, *d), (b, *e), (c, *f)], found.with(register));
