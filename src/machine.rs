@@ -40,6 +40,9 @@ pub struct Machine {
     pub delays: Option<(u64, Duration)>,
     /// Whether the sender of a message waits until it is received, which changes no result.
     pub strict: bool,
+    /// Whether each rank has a copy of its own of every state variable, so that replicas can be
+    /// compared. Else those on CPU ranks of one process are held in common.
+    pub apart: bool,
     /// Faults that are made on CPU ranks.
     pub faults: Injections,
 }
@@ -57,6 +60,7 @@ impl Machine {
             None => World::default(),
         };
         let world = if self.strict { world.strict() } else { world };
+        let world = if self.apart || self.faults.flip() { world } else { world.together() };
         world.with_faults(self.faults.clone())
     }
 

@@ -34,6 +34,7 @@ const UNSAFE: &[&str] = &[
     "executor/src/cpu/packed/x86.rs",
     "executor/src/cpu/prefetch.rs",
     "executor/src/cpu/team.rs",
+    "executor/src/common/memory.rs",
     "executor/src/cpu/tiles.rs",
     "executor/src/shown.rs",
     "gpu/src/cuda/driver.rs",

@@ -26,14 +26,8 @@ pub struct Operands<'a> {
 impl Arena {
     /// Allocates `bytes` zeros; an error if the machine has not so many.
     pub fn new(bytes: u64) -> Result<Arena, Reason> {
-        const LINE: usize = 64;
-        let none = || format!("no memory for an arena of {bytes} bytes");
-        let words = bytes.div_ceil(8).checked_add(LINE as u64 / 8).and_then(|n| usize::try_from(n).ok()).ok_or_else(none)?;
-        memory::reserve(&mut Vec::<u64>::new(), words).map_err(|_| none())?;
-        // Pages that the system has zeroed take memory once they are used.
-        let memory = vec![0u64; words];
-        let first = memory.as_ptr().align_offset(LINE);
-        Ok(Arena { first, words: memory, len: bytes as usize, used: 0 })
+        let (words, first) = zeroed(bytes)?;
+        Ok(Arena { first, words, len: bytes as usize, used: 0 })
     }
 
     /// Its bytes.
@@ -73,45 +67,77 @@ impl Arena {
     ) -> Result<Operands<'_>, Reason> {
         let end = writes.iter().map(|range| range.end).max().unwrap_or(0);
         self.used = self.used.max(end.min(self.len()));
-        let mut order: Vec<usize> = (0..writes.len()).collect();
-        order.sort_by_key(|w| writes[*w].start);
-        let mut written: Vec<(usize, &mut [u8])> = Vec::with_capacity(writes.len());
-        let mut gaps: Vec<(u64, &[u8])> = Vec::with_capacity(writes.len() + 1);
-        let (mut rest, mut at) = (self.all_mut(), 0u64);
-        for w in order {
-            let range = &writes[w];
-            if range.start < at {
-                return Err(reason!("bytes {range:?} are written twice by one step"));
-            }
-            let inside = range.end >= range.start && range.end - at <= rest.len() as u64;
-            let (gap, tail) = rest.split_at_mut_checked((range.start - at) as usize).ok_or_else(|| outside(range))?;
-            if !inside {
-                return Err(outside(range));
-            }
-            let (bytes, tail) = tail.split_at_mut((range.end - range.start) as usize);
-            gaps.push((at, gap));
-            written.push((w, bytes));
-            (rest, at) = (tail, range.end);
-        }
-        gaps.push((at, rest));
-        written.sort_by_key(|(w, _)| *w);
-        let find = |(read, range): (usize, &Range<u64>)| {
-            if in_place.get(read).copied().flatten().is_some() {
-                return Ok(&[] as &[u8]);
-            }
-            let gap = gaps[..].partition_point(|(start, _)| *start <= range.start).checked_sub(1).map(|g| gaps[g]);
-            let (start, bytes) = gap.ok_or_else(|| outside(range))?;
-            let inside = bytes.get((range.start - start) as usize..range.end.saturating_sub(start) as usize);
-            inside.ok_or_else(|| reason!("bytes {range:?} are outside the arena, or written by the step that reads them"))
-        };
-        let reads = reads.iter().enumerate().map(find).collect::<Result<_, _>>()?;
-        Ok(Operands { reads, writes: written.into_iter().map(|(_, bytes)| bytes).collect() })
+        operands([(0, self.all_mut())], reads, writes, in_place)
     }
 
     fn all_mut(&mut self) -> &mut [u8] {
         let all: &mut [u8] = bytemuck::cast_slice_mut(&mut self.words[self.first..]);
         &mut all[..self.len]
     }
+}
+
+/// Zeros that `bytes` bytes fit in, and the first of them that is aligned to 64 bytes.
+pub(crate) fn zeroed(bytes: u64) -> Result<(Vec<u64>, usize), Reason> {
+    const LINE: usize = 64;
+    let none = || format!("no memory for an arena of {bytes} bytes");
+    let words = bytes.div_ceil(8).checked_add(LINE as u64 / 8).and_then(|n| usize::try_from(n).ok()).ok_or_else(none)?;
+    memory::reserve(&mut Vec::<u64>::new(), words).map_err(|_| none())?;
+    // Pages that the system has zeroed take memory once they are used.
+    let memory = vec![0u64; words];
+    let first = memory.as_ptr().align_offset(LINE);
+    Ok((memory, first))
+}
+
+/// As [`Arena::operands`], of an arena of which there are these pieces, each with its first byte.
+pub(crate) fn operands<'a>(
+    pieces: impl IntoIterator<Item = (u64, &'a mut [u8])>,
+    reads: &[Range<u64>],
+    writes: &[Range<u64>],
+    in_place: &[Option<usize>],
+) -> Result<Operands<'a>, Reason> {
+    let mut order: Vec<usize> = (0..writes.len()).collect();
+    order.sort_by_key(|w| writes[*w].start);
+    let mut written: Vec<(usize, &mut [u8])> = Vec::with_capacity(writes.len());
+    let mut gaps: Vec<(u64, &[u8])> = Vec::with_capacity(writes.len() + 1);
+    let mut pieces = pieces.into_iter();
+    let (mut at, mut rest) = pieces.next().unwrap_or((0, &mut []));
+    for w in order {
+        let range = &writes[w];
+        if range.start == range.end {
+            written.push((w, &mut []));
+            continue;
+        }
+        while range.start >= at + rest.len() as u64 {
+            gaps.push((at, rest));
+            (at, rest) = pieces.next().ok_or_else(|| outside(range))?;
+        }
+        if range.start < at {
+            return Err(reason!("bytes {range:?} are outside the arena, or written twice by one step"));
+        }
+        let inside = range.end > range.start && range.end - at <= rest.len() as u64;
+        if !inside {
+            return Err(outside(range));
+        }
+        let (gap, tail) = rest.split_at_mut((range.start - at) as usize);
+        let (bytes, tail) = tail.split_at_mut((range.end - range.start) as usize);
+        gaps.push((at, gap));
+        written.push((w, bytes));
+        (at, rest) = (range.end, tail);
+    }
+    gaps.push((at, rest));
+    gaps.extend(pieces.map(|(at, piece)| (at, &*piece)));
+    written.sort_by_key(|(w, _)| *w);
+    let find = |(read, range): (usize, &Range<u64>)| {
+        if range.start == range.end || in_place.get(read).copied().flatten().is_some() {
+            return Ok(&[] as &[u8]);
+        }
+        let gap = gaps[..].partition_point(|(start, _)| *start <= range.start).checked_sub(1).map(|g| gaps[g]);
+        let (start, bytes) = gap.ok_or_else(|| outside(range))?;
+        let inside = bytes.get((range.start - start) as usize..range.end.saturating_sub(start) as usize);
+        inside.ok_or_else(|| reason!("bytes {range:?} are outside the arena, or written by the step that reads them"))
+    };
+    let reads = reads.iter().enumerate().map(find).collect::<Result<_, _>>()?;
+    Ok(Operands { reads, writes: written.into_iter().map(|(_, bytes)| bytes).collect() })
 }
 
 fn outside(range: &Range<u64>) -> Reason {

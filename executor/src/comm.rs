@@ -20,6 +20,7 @@ use shardc_ir::reason;
 use shardc_ir::reason::Reason;
 use shardc_ir::reduce_kind::ReduceKind;
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::iter;
 use std::ops::Range;
 use std::sync::Arc;
@@ -94,16 +95,7 @@ impl Communicator {
     /// # Errors
     /// If another rank failed, or the members call different collectives.
     pub fn run(&mut self, collective: &Collective, operands: Operands<'_>) -> Result<(), Reason> {
-        let axes = &collective.axes;
-        let apart: Vec<AxisId> = axes.iter().copied().filter(|axis| self.mesh.size(*axis) > 1).collect();
-        if !self.groups.contains_key(&apart) {
-            let members = self.mesh.group(self.rank, &apart);
-            let index = members.iter().position(|r| *r == self.rank).ok_or("a rank outside its group")?;
-            let purpose = apart.iter().fold(0, |axes, axis| axes | 1 << axis.index());
-            let meeting = self.world.meeting(members, purpose);
-            self.groups.insert(apart.clone(), Member { rank: self.rank, meeting, index, parity: 0, sent: 0 });
-        }
-        let member = self.groups.get_mut(&apart).ok_or("a group that is not there")?;
+        let member = group(&mut self.groups, &self.world, &self.mesh, self.rank, &collective.axes)?;
         let sent = member.sent;
         let Operands { reads, writes } = operands;
         if collective.kind == CollectiveKind::AllReduce {
@@ -111,10 +103,20 @@ impl Communicator {
         } else {
             member.exchange(&self.world, collective, &reads, writes)?;
         }
-        let traffic = self.traffic.entry((collective.kind.into(), axes.clone())).or_default();
+        let traffic = self.traffic.entry((collective.kind.into(), collective.axes.clone())).or_default();
         traffic.calls += 1;
         traffic.bytes_sent += member.sent - sent;
         Ok(())
+    }
+
+    /// Waits until all ranks that differ from this one on `axes` alone are here.
+    ///
+    /// # Errors
+    /// If another rank failed, or comes for a call.
+    pub fn meet(&mut self, axes: &[AxisId]) -> Result<(), Reason> {
+        let (kind, op, dtype) = (CollectiveKind::AllReduce, ReduceKind::Sum, DType::Bool);
+        let nothing = Collective { kind, op, axes: axes.to_vec(), dtype, counts: vec![] };
+        group(&mut self.groups, &self.world, &self.mesh, self.rank, axes)?.all_reduce(&self.world, &nothing, &[], vec![])
     }
 
     /// Sends `bytes` to rank `to`.
@@ -156,6 +158,27 @@ impl Communicator {
             traffic.bytes_sent += bytes.len() as u64;
         }
         Ok(())
+    }
+}
+
+/// The place of `rank` among those that differ from it on `axes` alone.
+fn group<'g>(
+    groups: &'g mut BTreeMap<Vec<AxisId>, Member>,
+    world: &World,
+    mesh: &Mesh,
+    rank: u64,
+    axes: &[AxisId],
+) -> Result<&'g mut Member, Reason> {
+    let apart: Vec<AxisId> = axes.iter().copied().filter(|axis| mesh.size(*axis) > 1).collect();
+    match groups.entry(apart) {
+        Entry::Occupied(known) => Ok(known.into_mut()),
+        Entry::Vacant(new) => {
+            let members = mesh.group(rank, new.key());
+            let index = members.iter().position(|r| *r == rank).ok_or("a rank outside its group")?;
+            let purpose = new.key().iter().fold(0, |axes, axis| axes | 1 << axis.index());
+            let meeting = world.meeting(members, purpose);
+            Ok(new.insert(Member { rank, meeting, index, parity: 0, sent: 0 }))
+        }
     }
 }
 

@@ -134,6 +134,11 @@ impl Injections {
         })
     }
 
+    /// Whether some bit changes, on one rank alone.
+    pub fn flip(&self) -> bool {
+        self.0.iter().any(|injection| matches!(injection, Injection::OnRank { what: OnRank::Flip { .. }, .. }))
+    }
+
     /// What happens on a rank.
     pub fn of_rank(&self, number: u64) -> Vec<OnRank> {
         let of = |injection: &Injection| match injection {

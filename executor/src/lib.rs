@@ -7,6 +7,7 @@
 //! | what an executor asks of a rank, of any backend | [`worker::Worker`], [`memory::Memory`] |
 //! | one rank on the CPU: its memory, threads and tasks | [`rank::Rank`], [`arena::Arena`] |
 //! | kernels | [`cpu`], the definition of every form |
+//! | what replicas of one process hold in common | [`common`] |
 //! | collectives and messages | [`comm`], [`meeting`], [`transfer`], [`wires`], [`world::World`] |
 //! | ranks that are processes | [`wires`], [`run::processes`] |
 //! | all ranks in turn, to compare with | [`replay::Replay`] |
@@ -44,6 +45,7 @@
 pub mod arena;
 pub mod bench;
 pub mod comm;
+pub mod common;
 pub mod cpu;
 pub mod data;
 pub mod fault;

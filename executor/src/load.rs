@@ -133,7 +133,8 @@ impl Loaded {
     }
 }
 
-fn ready(program: &Program, step: &Step) -> Result<ReadyStep, Reason> {
+/// Checks a step and makes its kernel ready.
+pub(crate) fn ready(program: &Program, step: &Step) -> Result<ReadyStep, Reason> {
     let signature = step.kernel.signature(&program.mesh)?;
     let places = |operands: &[Operand], views: &[View]| -> Result<Vec<ArenaRange>, Reason> {
         operands.iter().zip(views).map(|(operand, view)| place(program, operand, view)).collect()

@@ -1,6 +1,7 @@
 //! A rank's memory as whoever trains sees it: buffers by name, whole arrays in, parts out. Where
 //! the bytes are, and how they are reached, is for the backend.
 
+use crate::common::BytesInCommon;
 use crate::load::Loaded;
 use crate::shard::Layout;
 use crate::tensor::Tensor;
@@ -9,8 +10,7 @@ use shardc_ir::plan::set::Name;
 use shardc_ir::plan::{Buffer, BufferId, BufferKind, HostScalar, Program};
 use shardc_ir::reason;
 use shardc_ir::reason::Reason;
-use std::borrow::Cow;
-use std::ops::Range;
+use std::ops::{Deref, Range};
 use std::sync::Arc;
 
 /// Which rank of which program.
@@ -22,6 +22,36 @@ pub struct Place {
     pub coordinates: Vec<u64>,
 }
 
+/// Bytes of a rank's memory.
+#[derive(Debug)]
+pub enum Bytes<'a> {
+    /// They are its own.
+    Own(&'a [u8]),
+    /// It holds them in common with other ranks, none of which writes meanwhile.
+    Common(BytesInCommon),
+    /// A copy of them, which is on a device.
+    Copied(Vec<u8>),
+}
+
+impl Deref for Bytes<'_> {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Bytes::Own(bytes) => bytes,
+            Bytes::Common(bytes) => bytes,
+            Bytes::Copied(bytes) => bytes,
+        }
+    }
+}
+
+impl Bytes<'_> {
+    /// A copy of them.
+    pub fn into_owned(self) -> Vec<u8> {
+        if let Bytes::Copied(bytes) = self { bytes } else { self.to_vec() }
+    }
+}
+
 /// Memory that lies as the arena of the rank's program does.
 pub trait Memory {
     /// Whose memory it is.
@@ -31,7 +61,7 @@ pub trait Memory {
     ///
     /// # Errors
     /// If the range is outside the arena, or the device fails.
-    fn bytes(&self, range: Range<u64>) -> Result<Cow<'_, [u8]>, Reason>;
+    fn bytes(&self, range: Range<u64>) -> Result<Bytes<'_>, Reason>;
 
     /// Lets `fill` write all bytes of `range`.
     ///
@@ -105,8 +135,10 @@ pub trait Memory {
     /// As [`Memory::bytes`].
     fn part(&self, id: BufferId) -> Result<Vec<u8>, Reason> {
         let ranges = self.place().ranges(id)?;
-        let slots: Vec<Cow<'_, [u8]>> = ranges.into_iter().map(|range| self.bytes(range)).collect::<Result<_, _>>()?;
-        Ok(slots.concat())
+        let mut slots = ranges.into_iter().map(|range| self.bytes(range));
+        let mut part = slots.next().transpose()?.map_or(vec![], Bytes::into_owned);
+        slots.try_for_each(|slot| slot.map(|slot| part.extend_from_slice(&slot)))?;
+        Ok(part)
     }
 }
 

@@ -2,12 +2,13 @@
 //! ranks is for whoever runs it.
 
 use crate::arena::{Arena, Operands};
+use crate::common::Member;
 use crate::cpu::Arguments;
 use crate::cpu::element::{Slice, SliceMut};
 use crate::cpu::threads::Threads;
 use crate::fault::Fault;
 use crate::load::{ArenaRange, Loaded, ReadyStep};
-use crate::memory::{Memory, Place};
+use crate::memory::{Bytes, Memory, Place};
 use crate::oddity::{Oddity, Spread};
 use crate::tensor::Tensor;
 use crate::transfer::Transfer;
@@ -16,7 +17,6 @@ use shardc_ir::kernel::{Collective, Kernel};
 use shardc_ir::plan::{BufferId, Launch, Message, Program, Row};
 use shardc_ir::reason;
 use shardc_ir::reason::Reason;
-use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -25,6 +25,8 @@ use std::sync::Arc;
 pub struct Rank {
     place: Place,
     arena: Arena,
+    /// What it holds in common with other ranks, which its arena has no use for.
+    common: Option<Member>,
     threads: Threads,
 }
 
@@ -32,16 +34,43 @@ impl Rank {
     /// Rank `rank`, with memory all zero but for the constants.
     pub fn new(loaded: Arc<Loaded>, rank: u64, threads: Threads) -> Result<Rank, Reason> {
         let arena = Arena::new(loaded.program().arena_bytes)?;
-        let mut rank = Rank { place: Place::new(loaded.clone(), rank), arena, threads };
+        let mut rank = Rank { place: Place::new(loaded.clone(), rank), arena, common: None, threads };
         for constant in &loaded.program().constants {
             rank.write_bytes(constant.buffer, &constant.bytes)?;
         }
         Ok(rank)
     }
 
-    /// The rank with its memory, for one thread; what stays has none.
-    pub fn moved(&mut self) -> Rank {
-        Rank { place: self.place.clone(), arena: std::mem::take(&mut self.arena), threads: Threads(1) }
+    /// The same, which holds some of its memory in common with others.
+    pub fn joined(self, common: Option<Member>) -> Rank {
+        Rank { common, ..self }
+    }
+
+    /// The rank with its memory, of which it then holds nothing in common, for one thread; what
+    /// stays has none.
+    ///
+    /// # Errors
+    /// If what it holds in common is being changed.
+    pub fn moved(&mut self) -> Result<Rank, Reason> {
+        let mut arena = std::mem::take(&mut self.arena);
+        self.common.take().map_or(Ok(()), |common| common.leave(&mut arena))?;
+        Ok(Rank { place: self.place.clone(), arena, common: None, threads: Threads(1) })
+    }
+
+    /// What it holds in common with other ranks.
+    pub fn common(&mut self) -> Option<&mut Member> {
+        self.common.as_mut()
+    }
+
+    /// The bytes of its memory that it holds in common with other ranks.
+    pub fn in_common(&self) -> u64 {
+        self.common.as_ref().map_or(0, Member::bytes_in_common)
+    }
+
+    /// The bytes that it has for its memory, and those up to the last that was ever written.
+    pub fn memory(&self) -> (u64, u64) {
+        let common = self.common.as_ref().map_or(0, Member::end_of_places);
+        (self.arena.len(), self.arena.used().max(common))
     }
 
     /// Takes its inputs of step `number` (from 0) from those of all programs, in their order.
@@ -104,7 +133,11 @@ impl Rank {
         let task = &loaded.program().tasks[turn.task];
         let step = &task.steps[turn.step];
         *self.place.coordinates.last_mut().ok_or("a mesh without axes")? = turn.time;
-        let done = self.launch(&step.kernel, &loaded.tasks[turn.task][turn.step], call);
+        let updates = self.common.as_ref().map(|common| common.updates().clone());
+        let done = match updates.as_ref().and_then(|updates| updates.get(&(turn.task, turn.step))) {
+            Some(share) => self.launch(&step.kernel, share, true, call),
+            None => self.launch(&step.kernel, &loaded.tasks[turn.task][turn.step], false, call),
+        };
         done.map_err(|fault| Fault {
             message: format!("`{}` in task {}: {fault}", loaded.program().text_of(step), task.name),
             ..fault
@@ -162,16 +195,22 @@ impl Rank {
         &self.arena
     }
 
+    /// Runs a step; `is_share` says whether it is a share of an update of what ranks hold in common.
     fn launch(
         &mut self,
         kernel: &Kernel,
         launch: &ReadyStep,
+        is_share: bool,
         call: impl FnOnce(&Collective, Operands<'_>) -> Result<(), Reason>,
     ) -> Result<(), Fault> {
         let time = self.place.coordinates.last().copied().unwrap_or(0);
         let reads: Vec<_> = launch.reads.iter().map(|place| place.at(time)).collect();
         let writes: Vec<_> = launch.writes.iter().map(|place| place.at(time)).collect();
-        let operands = self.arena.operands(&reads, &writes, &launch.in_place)?;
+        let operands = match &mut self.common {
+            Some(common) if is_share => common.write(&self.arena, &reads, &writes, &launch.in_place)?,
+            Some(common) => common.read(&mut self.arena, &reads, &writes, &launch.in_place)?,
+            None => self.arena.operands(&reads, &writes, &launch.in_place)?,
+        };
         let Some(prepared) = &launch.kernel else {
             let Kernel::Collective(collective) = kernel else { return Err("a step without a kernel".into()) };
             return Ok(call(collective, operands)?);
@@ -195,12 +234,18 @@ impl Memory for Rank {
         &self.place
     }
 
-    fn bytes(&self, range: Range<u64>) -> Result<Cow<'_, [u8]>, Reason> {
-        self.arena.bytes(range).map(Cow::Borrowed)
+    fn bytes(&self, range: Range<u64>) -> Result<Bytes<'_>, Reason> {
+        match self.common.as_ref().map_or(Ok(None), |common| common.bytes(&range))? {
+            Some(bytes) => Ok(Bytes::Common(bytes)),
+            None => self.arena.bytes(range).map(Bytes::Own),
+        }
     }
 
     fn fill(&mut self, range: Range<u64>, fill: &mut dyn FnMut(&mut [u8])) -> Result<(), Reason> {
-        fill(self.arena.bytes_mut(range)?);
+        let is_common = self.common.as_mut().map_or(Ok(false), |common| common.fill(&range, fill))?;
+        if !is_common {
+            fill(self.arena.bytes_mut(range)?);
+        }
         Ok(())
     }
 }

@@ -8,6 +8,7 @@ pub mod replicas;
 mod state;
 
 use crate::comm::TrafficTable;
+use crate::common::{self, Member};
 use crate::cpu::team::Team;
 use crate::cpu::threads::Threads;
 use crate::fault::Fault;
@@ -104,9 +105,14 @@ impl Executor {
         let loaded = LoadedSet::new(programs).map_err(ExecutionError::before)?;
         let world = Arc::new(world);
         let threads = Threads(threads.max(1));
-        let worker = |rank| CpuWorker::new(loaded.of_rank(rank).clone(), rank, threads, world.clone());
-        let workers = (0..loaded.programs.mesh().world_size()).map(|rank| Ok(Box::new(worker(rank)?) as Box<dyn Worker>));
-        let workers = workers.collect::<Result<_, Reason>>().map_err(ExecutionError::before)?;
+        let ranks = loaded.programs.mesh().world_size();
+        let together = if world.is_together() { common::members(&loaded) } else { Ok((0..ranks).map(|_| None).collect()) };
+        let worker = |(rank, common): (u64, Option<Member>)| {
+            let worker = CpuWorker::new(loaded.of_rank(rank).clone(), rank, threads, world.clone())?;
+            Ok(Box::new(worker.joined(common)) as Box<dyn Worker>)
+        };
+        let workers = together.and_then(|together| (0..).zip(together).map(worker).collect::<Result<_, Reason>>());
+        let workers = workers.map_err(ExecutionError::before)?;
         Executor::over(loaded, world.clone(), workers, threads)
     }
 
@@ -253,6 +259,15 @@ impl Executor {
     /// If a rank failed.
     pub fn memory(&self) -> Result<Vec<Option<(u64, u64)>>, ExecutionError> {
         self.ask(&Request::Memory, |worker| Ok(worker.memory()))
+    }
+
+    /// For each rank that is here the bytes of its memory that it holds in common with others (see
+    /// [`World::together`]).
+    ///
+    /// # Errors
+    /// If a rank failed.
+    pub fn in_common(&self) -> Result<Vec<u64>, ExecutionError> {
+        self.on_each(None, |worker| Ok(worker.in_common()))
     }
 
     /// Runs `f` on every rank that is here at once. After an error no rank runs anything any more.

@@ -2,6 +2,7 @@
 //! arrays: what a checkpoint is made of.
 
 use crate::cpu::threads::by_all_cores;
+use crate::memory::Bytes;
 use crate::run::{ExecutionError, Executor};
 use crate::worker::Worker;
 use shardc_ir::dtype::DType;
@@ -12,7 +13,6 @@ use shardc_ir::plan::{BufferId, Program};
 use shardc_ir::reason;
 use shardc_ir::reason::Reason;
 use shardc_ir::region::{Held, Region, held};
-use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -179,7 +179,7 @@ impl Snapshots {
 }
 
 /// A piece, the bytes that the rank holds of its array, and where it goes.
-type Copying<'a> = (&'a Piece, Cow<'a, [u8]>, &'a mut [u8]);
+type Copying<'a> = (&'a Piece, Bytes<'a>, &'a mut [u8]);
 
 /// More bytes are copied by all cores.
 const LARGE: usize = 1 << 20;

@@ -1,11 +1,12 @@
 //! What an executor asks of a rank, on whatever it computes; and the rank that computes on the CPU.
 
 use crate::comm::{Communicator, TrafficTable};
+use crate::common::Member;
 use crate::cpu::threads::Threads;
 use crate::fault::Fault;
 use crate::guard::Guard;
 use crate::load::Loaded;
-use crate::memory::{Memory, Place};
+use crate::memory::{Bytes, Memory, Place};
 use crate::profile::{Stopwatch, Timed};
 use crate::rank::Rank;
 use crate::tensor::Tensor;
@@ -13,7 +14,6 @@ use crate::world::World;
 use shardc_ir::plan::Turn;
 use shardc_ir::plan::set::Name;
 use shardc_ir::reason::Reason;
-use std::borrow::Cow;
 use std::fmt::Debug;
 use std::ops::Range;
 use std::sync::Arc;
@@ -33,6 +33,11 @@ pub trait Worker: Memory + Send + Debug {
     /// The bytes of memory that it has taken for the arena, and those up to the last that was used;
     /// `None` where the backend does not see what is used.
     fn memory(&self) -> Option<(u64, u64)>;
+
+    /// The bytes of its memory that it holds in common with other ranks.
+    fn in_common(&self) -> u64 {
+        0
+    }
 
     /// Gives its rank away, and has no memory from then on; `None` where it is not on the CPU.
     fn give_rank(&mut self) -> Option<Rank> {
@@ -95,6 +100,11 @@ impl CpuWorker {
         let communicator = Communicator::new(world, loaded.program().mesh.clone(), rank);
         Ok(CpuWorker { rank: Rank::new(loaded, rank, threads)?, communicator })
     }
+
+    /// The same, which holds some of its memory in common with others.
+    pub fn joined(self, common: Option<Member>) -> CpuWorker {
+        CpuWorker { rank: self.rank.joined(common), ..self }
+    }
 }
 
 impl Memory for CpuWorker {
@@ -102,7 +112,7 @@ impl Memory for CpuWorker {
         self.rank.place()
     }
 
-    fn bytes(&self, range: Range<u64>) -> Result<Cow<'_, [u8]>, Reason> {
+    fn bytes(&self, range: Range<u64>) -> Result<Bytes<'_>, Reason> {
         self.rank.bytes(range)
     }
 
@@ -115,6 +125,7 @@ impl Worker for CpuWorker {
     fn step(&mut self, asked: &Asked) -> Result<Stepped, Fault> {
         let CpuWorker { rank, communicator } = self;
         rank.begin(asked.number, &asked.batch)?;
+        rank.common().map_or(Ok(()), Member::begin)?;
         let loaded = rank.place().loaded.clone();
         let mut watch = asked.timed_from.map(Stopwatch::new);
         let guard = asked.guard(rank.place());
@@ -127,14 +138,17 @@ impl Worker for CpuWorker {
                 break;
             }
             let begun = watch.as_ref().map(|watch| watch.begin(communicator.slept()));
+            rank.common().map_or(Ok(()), |common| common.before(i, |axes| communicator.meet(axes)))?;
             match turn {
                 Turn::Launch(launch) => rank.run(launch, |call, operands| communicator.run(call, operands))?,
                 Turn::Exchange(row) => rank.exchange(row, |transfers| communicator.exchange(transfers))?,
             }
+            rank.common().map_or(Ok(()), |common| common.behind(i, |axes| communicator.meet(axes)))?;
             if let Some((watch, begun)) = watch.as_mut().zip(begun) {
                 watch.end(turn, begun, communicator.slept());
             }
         }
+        rank.common().into_iter().for_each(Member::end);
         let outputs = asked.outputs.iter().map(|name| rank.read(name)).collect::<Result<_, _>>()?;
         Ok(Stepped { outputs, given_up, timed: watch.map(Stopwatch::timed) })
     }
@@ -144,10 +158,14 @@ impl Worker for CpuWorker {
     }
 
     fn memory(&self) -> Option<(u64, u64)> {
-        Some((self.rank.arena().len(), self.rank.arena().used()))
+        Some(self.rank.memory())
+    }
+
+    fn in_common(&self) -> u64 {
+        self.rank.in_common()
     }
 
     fn give_rank(&mut self) -> Option<Rank> {
-        Some(self.rank.moved())
+        self.rank.moved().ok()
     }
 }

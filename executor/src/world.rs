@@ -45,6 +45,7 @@ pub struct World {
     delays: Option<Delays>,
     injections: Injections,
     strict: bool,
+    together: bool,
     /// Whether each rank has a core, so that it may look for what it waits for.
     looks: AtomicBool,
     /// For each rank how long it has waited.
@@ -122,6 +123,17 @@ impl World {
     /// The same world, in which a message has been received when its sender goes on.
     pub fn strict(self) -> World {
         World { strict: true, ..self }
+    }
+
+    /// The same world, whose ranks hold in common what would be the same on each of them, if they
+    /// are threads: less memory is used, and a replica cannot differ from another.
+    pub fn together(self) -> World {
+        World { together: true, ..self }
+    }
+
+    /// Whether ranks hold in common what would be the same on each of them.
+    pub fn is_together(&self) -> bool {
+        self.together
     }
 
     /// The same world, whose ranks have faults.

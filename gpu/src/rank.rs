@@ -19,14 +19,13 @@ use shardc_codegen::table::Table;
 use shardc_cublaslt::{Algorithm, Described, Library, Operands};
 use shardc_executor::comm::TrafficTable;
 use shardc_executor::fault::Fault;
-use shardc_executor::memory::{Memory, Place};
+use shardc_executor::memory::{Bytes, Memory, Place};
 use shardc_executor::oddity::Oddity;
 use shardc_executor::worker::{Asked, Stepped, Worker};
 use shardc_executor::world::World;
 use shardc_ir::plan::{BufferId, Stream as Side};
 use shardc_ir::reason;
 use shardc_ir::reason::Reason;
-use std::borrow::Cow;
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
@@ -427,13 +426,13 @@ impl<D: Device> Memory for GpuRank<D> {
         &self.place
     }
 
-    fn bytes(&self, range: Range<u64>) -> Result<Cow<'_, [u8]>, Reason> {
+    fn bytes(&self, range: Range<u64>) -> Result<Bytes<'_>, Reason> {
         inside(&range, self.arena)?;
         self.device.enter()?;
         self.finish()?;
         let mut bytes = vec![0; (range.end - range.start) as usize];
         self.device.read(self.memory + range.start, &mut bytes, self.main)?;
-        Ok(Cow::Owned(bytes))
+        Ok(Bytes::Copied(bytes))
     }
 
     fn fill(&mut self, range: Range<u64>, fill: &mut dyn FnMut(&mut [u8])) -> Result<(), Reason> {

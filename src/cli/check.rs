@@ -45,7 +45,7 @@ impl Check {
     /// # Errors
     /// If one is beyond tolerance; all that is wrong with the plan or its data.
     pub fn run(self) -> Result<(), Failure> {
-        let machine = self.machine.read(self.replay.then_some("--replay"))?;
+        let machine = Machine { apart: true, ..self.machine.read(self.replay.then_some("--replay"))? };
         let job = self.job.open(true)?;
         let training = job.training()?;
         let data = self.data.open(input_specs(training), job.batches(training))?;

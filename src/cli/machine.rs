@@ -4,7 +4,6 @@ use super::failure::Failure;
 use crate::cuda::run::How;
 use crate::machine::{Device, Machine};
 use clap::{Args, ValueEnum};
-use shardc_executor::inject::Injections;
 use std::time::Duration;
 
 /// `5` or `5ms`.
@@ -71,7 +70,7 @@ impl MachineArgs {
             DeviceKind::Cuda => Device::Cuda(How { graphs: !self.no_graph, tune: self.tune }),
         };
         let (threads, delays) = (self.threads.map(|n| n as usize), self.delays.map(|longest| (self.delay_seed, longest)));
-        Ok(Machine { device, threads, delays, strict: self.strict, faults: Injections::default() })
+        Ok(Machine { device, threads, delays, strict: self.strict, ..Machine::default() })
     }
 
     /// Refuses what ranks that are processes cannot do.

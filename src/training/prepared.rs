@@ -68,12 +68,13 @@ impl Prepared {
     /// # Errors
     /// A machine that cannot hold the ranks; a folder that cannot be written; a damaged checkpoint.
     pub fn start(self, among: Option<(Arc<Control>, u64)>, stop: impl Fn() -> bool + 'static) -> Result<Training, Error> {
-        let Prepared { mut job, options, programs, data, validation, steps, .. } = self;
+        let Prepared { mut job, mut options, programs, data, validation, steps, .. } = self;
         let control = among.as_ref().map(|(control, _)| control.clone());
         let leads = control.as_ref().is_none_or(|control| control.rank() == 0);
         if options.exports {
             job.look_at_weights();
         }
+        options.machine.apart |= options.check_replicas.is_some();
         let mut executor = match among.clone() {
             Some(among) => job.start_among(among, &programs, &options.machine)?,
             None => job.start(&programs, &options.machine)?,

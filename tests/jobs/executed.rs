@@ -1,5 +1,6 @@
 //! Runs do what their plans say: the bytes that each rank sends and holds; and the bits of a step
-//! are those of all ranks in lockstep, whatever the timing of the threads.
+//! are those of all ranks in lockstep, whatever the timing of the threads, and whether replicas hold
+//! their state in common.
 
 use shardc::Options;
 use shardc_executor::data::{Dataset, Options as DataOptions, input_specs};
@@ -8,6 +9,7 @@ use shardc_executor::run::Executor;
 use shardc_executor::tensor::Tensor;
 use shardc_executor::world::World;
 use shardc_frontend::spec;
+use shardc_ir::plan::StateRole;
 use shardc_testkit::counted;
 use std::path::Path;
 use std::time::Duration;
@@ -24,6 +26,8 @@ const JOBS: &[(&str, &str, &str, &str)] = &[
         SGD,
         "mesh dp=2 tp=2\nbatch 32 microbatches=2\ndata axis=dp\nshard \"1.weight\" [tp, -]\nshard \"3.weight\" [-, tp]\n",
     ),
+    ("mlp", "data.npz", SGD, "mesh a=2 b=2\nbatch 32\ndata axis=(a,b)\nzero stage=3 axis=b\n"),
+    ("mlp", "data.npz", SGD, "mesh dp=2\nbatch 32\ndata axis=dp\nzero stage=2 axis=dp\n"),
     ("gpt2", "data.npz", ADAMW, "mesh dp=2\nbatch 8 microbatches=2\ndata axis=dp\n"),
     (
         "gpt2",
@@ -63,14 +67,25 @@ fn plans_say_what_is_sent_held_and_computed() {
         executor.step(data.batch(0)).expect("the step runs");
         let mut delayed = start(World::with_delays(7, Duration::from_micros(200)));
         delayed.step(data.batch(0)).expect("the step runs");
+        let mut together = start(World::with_delays(8, Duration::from_micros(200)).together());
+        together.step(data.batch(0)).expect("the step runs");
+        let of_training = program.states().into_iter().filter(|(_, state)| state.role != StateRole::Statistic);
+        let of_training: u64 = of_training.map(|(program, state)| program.buffers[state.buffer.index()].slot_bytes).sum();
+        // Parts of what no two ranks hold.
+        let wanted = if layout.contains("zero stage=2") { 0 } else { of_training };
+        assert!(
+            of_training > 0 && together.in_common().expect("ranks are there").iter().all(|bytes| *bytes == wanted),
+            "{model} {layout}"
+        );
+        assert!(delayed.in_common().expect("ranks are there").iter().all(|bytes| *bytes == 0));
         // The second step begins with moments that are not zero.
         let mut replay = Replay::of(&executor).expect("memory for the ranks");
-        for executor in [&mut executor, &mut delayed] {
+        for executor in [&mut executor, &mut delayed, &mut together] {
             executor.step(data.batch(1)).expect("the step runs");
             counted::check(executor, 2);
         }
         replay.step(1, &data.batch(1)).expect("the step runs");
-        for executor in [&executor, &delayed] {
+        for executor in [&executor, &delayed, &together] {
             let compared = replay.compare(executor).expect("the ranks are there").expect("the bits are the same");
             assert_eq!(
                 (compared.ranks, compared.states),

@@ -3,7 +3,7 @@
 use super::OnRank;
 use crate::comm::TrafficTable;
 use crate::fault::Fault;
-use crate::memory::{Memory, Place};
+use crate::memory::{Bytes, Memory, Place};
 use crate::rank::Rank;
 use crate::transfer::{Route, take};
 use crate::worker::{Asked, Stepped, Worker};
@@ -11,7 +11,6 @@ use crate::world::{Wait, World};
 use shardc_ir::plan::set::Name;
 use shardc_ir::reason;
 use shardc_ir::reason::Reason;
-use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
 use std::thread;
@@ -65,7 +64,7 @@ impl Memory for Faulty {
         self.worker.place()
     }
 
-    fn bytes(&self, range: Range<u64>) -> Result<Cow<'_, [u8]>, Reason> {
+    fn bytes(&self, range: Range<u64>) -> Result<Bytes<'_>, Reason> {
         self.worker.bytes(range)
     }
 
@@ -104,6 +103,10 @@ impl Worker for Faulty {
 
     fn memory(&self) -> Option<(u64, u64)> {
         self.worker.memory()
+    }
+
+    fn in_common(&self) -> u64 {
+        self.worker.in_common()
     }
 
     fn give_rank(&mut self) -> Option<Rank> {

@@ -106,7 +106,7 @@ fn hashes(worker: &mut dyn Worker, names: &[Name]) -> Result<Vec<Option<Hash>>, 
         let Some(id) = worker.named(name) else { return Ok(None) };
         let mut hash = Sha256::new();
         for range in worker.place().ranges(id)? {
-            hash.update(worker.bytes(range)?);
+            hash.update(&*worker.bytes(range)?);
         }
         let hash = hash.finalize();
         let number = |at: usize| hash[at..at + 8].iter().fold(0, |number, byte| number << 8 | u64::from(*byte));

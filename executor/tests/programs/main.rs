@@ -2,6 +2,7 @@
 //! what must be refused.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod common;
 mod faults;
 
 use shardc_executor::data::{Dataset, Options, input_specs, write_npz};
