@@ -4,6 +4,7 @@ use crate::counted;
 use shardc_executor::replay::Replay;
 use shardc_executor::run::{Executor, StepResult};
 use shardc_executor::tensor::Tensor;
+use shardc_executor::world::World;
 use shardc_ir::diagnostic::Diagnostics;
 use shardc_ir::graph::Graph;
 use shardc_ir::interp::{self, Feed};
@@ -68,7 +69,7 @@ pub fn outputs(
 ) -> Result<(Vec<f64>, Vec<f64>), Diagnostics> {
     let cx = Context { spec, mode: Mode::Evaluate, verify: true };
     let programs = shardc_passes::compile(graph.clone(), &cx)?;
-    let mut executor = started(&programs, states);
+    let mut executor = started(World::default(), &programs, states);
     let batch = batch(&programs, inputs);
     let compiled = executor.step(Arc::new(batch)).expect("the step runs").outputs["y"].to_f64();
     let whole = |all: &BTreeMap<String, Tensor>| {
@@ -85,8 +86,8 @@ fn batch(programs: &PlanSet, inputs: &BTreeMap<String, Tensor>) -> Vec<Tensor> {
     programs.inputs().into_iter().map(|(_, input)| inputs[&input.name].clone()).collect()
 }
 
-fn started(programs: &PlanSet, states: &BTreeMap<String, Tensor>) -> Executor {
-    let mut executor = Executor::new(programs.clone(), 1).expect("the program loads");
+fn started(world: World, programs: &PlanSet, states: &BTreeMap<String, Tensor>) -> Executor {
+    let mut executor = Executor::within(world, programs.clone(), 1).expect("the program loads");
     executor.initialise(|name| states.get(name).cloned()).expect("states fit");
     executor
 }
@@ -115,20 +116,29 @@ pub fn stepped(
     states: &BTreeMap<String, Tensor>,
     inputs: &BTreeMap<String, Tensor>,
 ) -> (StepResult, Executor) {
-    let mut executor = started(programs, states);
-    let result = replayed_step(&mut executor, batch(programs, inputs));
+    let mut executor = started(World::default(), programs, states);
+    let result = replayed_step(&mut executor, states, batch(programs, inputs));
     counted::check(&executor, 1);
     (result, executor)
 }
 
-/// Runs a first step, whose bits must be those of a replay.
-fn replayed_step(executor: &mut Executor, batch: Vec<Tensor>) -> StepResult {
-    let several = executor.programs().mesh().world_size() > 1;
-    let mut replay = several.then(|| Replay::of(executor).expect("there is memory for the ranks again"));
-    replay.iter_mut().for_each(|replay| replay.step(0, &batch).expect("the step runs"));
-    let result = executor.step(Arc::new(batch)).expect("the step runs");
-    if let Some(Err(difference)) = replay.map(|replay| replay.compare(executor).expect("no rank failed")) {
-        panic!("{difference}");
+/// Runs a first step from these states, whose bits must be those of a replay, and of ranks that
+/// hold their state in common.
+fn replayed_step(executor: &mut Executor, states: &BTreeMap<String, Tensor>, batch: Vec<Tensor>) -> StepResult {
+    let batch = Arc::new(batch);
+    if executor.programs().mesh().world_size() == 1 {
+        return executor.step(batch).expect("the step runs");
+    }
+    let mut replay = Replay::of(executor).expect("there is memory for the ranks again");
+    replay.step(0, &batch).expect("the step runs");
+    let mut together = started(World::default().together(), executor.programs(), states);
+    together.step(batch.clone()).expect("the step runs");
+    counted::check(&together, 1);
+    let result = executor.step(batch).expect("the step runs");
+    for executor in [executor, &together] {
+        if let Err(difference) = replay.compare(executor).expect("no rank failed") {
+            panic!("{difference}");
+        }
     }
     result
 }
@@ -155,7 +165,7 @@ pub fn first_steps(
         executor.initialise(|name| states.get(name).cloned()).expect("states fit");
         let batch = batch(programs, &inputs);
         let result = match computed.is_empty() {
-            true => replayed_step(&mut executor, batch),
+            true => replayed_step(&mut executor, &states, batch),
             false => executor.step(Arc::new(batch)).expect("the step runs"),
         };
         computed.push(Computed::of(&result, &executor));

@@ -6,6 +6,7 @@ use shardc::{Options, compile, plan_dir};
 use shardc_executor::data::{self, Dataset, InputSpec, read_npz, read_safetensors, write_npz, write_safetensors};
 use shardc_executor::run::Executor;
 use shardc_executor::tensor::Tensor;
+use shardc_executor::world::World;
 use shardc_frontend::onnx::{ImportOptions, import_bytes};
 use shardc_frontend::spec;
 use shardc_ir::diagnostic::Diagnostic;
@@ -134,7 +135,7 @@ pub fn plan(bytes: &[u8]) {
         }
         let proven = verify_set(&program.as_ref(), small_job().graph());
         if program.fullest().arena_bytes < LOADED_BYTES && mesh.world_size() < LOADED_RANKS {
-            let loaded = Executor::new(program, 1);
+            let loaded = Executor::within(World::default().together(), program, 1);
             assert!(proven.is_err() || loaded.is_ok(), "a proven program cannot be loaded: {:?}", loaded.err());
         }
     }

@@ -26,6 +26,7 @@ use shardc::plan_dir::{self, Manifest, Trust};
 use shardc_executor::load::LoadedSet;
 use shardc_executor::run::{ExecutionError, Executor, StepResult};
 use shardc_executor::tensor::Tensor;
+use shardc_executor::world::World;
 use shardc_ir::kernel::Kernel;
 use shardc_ir::mesh::AxisId;
 use shardc_ir::plan::set::PlanSet;
@@ -323,7 +324,9 @@ fn mutants_do_no_harm_to_the_executor() {
         let good = Good::of(&job.program, &mut random);
         for class in CLASSES.iter().filter(|class| class.runs != Runs::OneRank) {
             let Some(mutant) = mutants(job, class, None, &mut random).pop() else { continue };
-            let Ok(mut executor) = Executor::new(mutant.program, 1) else {
+            // Every second one with state variables that replicas hold in common.
+            let world = if (refused + failed + ran) % 2 == 0 { World::default() } else { World::default().together() };
+            let Ok(mut executor) = Executor::within(world, mutant.program, 1) else {
                 refused += 1;
                 continue;
             };

@@ -8,6 +8,7 @@ use crate::jobs::Compiled;
 use crate::{Tally, by_class, keep_kernels_quiet, mutate, step_of, table, tries};
 use shardc_executor::load::LoadedSet;
 use shardc_executor::run::Executor;
+use shardc_executor::world::World;
 use shardc_ir::graph::Graph;
 use shardc_ir::mesh::AxisId;
 use shardc_ir::plan::set::PlanSet;
@@ -247,7 +248,9 @@ pub fn do_no_harm_to_the_executor(jobs: &[Job], classes: &[Class], seed: u64) ->
         let good = Good::of_ranks(&of_ranks(&job.plans.set), &mut random);
         for class in classes.iter().filter(|Class(_, _, mutate)| !matches!(mutate, Mutate::Graph(_))) {
             let Some(Mutant { set: Some(set), what, .. }) = mutants(job, class, &mut random).pop() else { continue };
-            let Ok(mut executor) = Executor::new(set, 1) else {
+            // Every second one with state variables that replicas hold in common.
+            let world = if (refused + failed + ran) % 2 == 0 { World::default() } else { World::default().together() };
+            let Ok(mut executor) = Executor::within(world, set, 1) else {
                 refused += 1;
                 continue;
             };
