@@ -12,6 +12,8 @@ mod depthwise;
 mod direct;
 #[cfg(target_arch = "x86_64")]
 mod implicit;
+#[cfg(target_arch = "x86_64")]
+mod winograd;
 
 use crate::cpu::contract::Product;
 use crate::cpu::conv::columns::Columns;
@@ -19,6 +21,8 @@ use crate::cpu::conv::depthwise::Depthwise;
 use crate::cpu::conv::direct::Direct;
 #[cfg(target_arch = "x86_64")]
 use crate::cpu::conv::implicit::Implicit;
+#[cfg(target_arch = "x86_64")]
+use crate::cpu::conv::winograd::Winograd;
 use crate::cpu::element::{Slice, SliceMut};
 use crate::cpu::number::{Number, Real};
 use crate::cpu::threads::Threads;
@@ -44,6 +48,8 @@ enum Method {
     Direct(Box<Direct>),
     #[cfg(target_arch = "x86_64")]
     Implicit(Implicit),
+    #[cfg(target_arch = "x86_64")]
+    Winograd(Box<Winograd>),
     Columns(Columns),
 }
 
@@ -140,7 +146,11 @@ impl Implements<Conv> for Cpu {
 #[cfg(target_arch = "x86_64")]
 fn implicit(dtype: DType, sizes: Sizes, window: &Window) -> Option<Method> {
     let fits = dtype == DType::F32 && !sizes.is_empty() && sizes.taps > 0;
-    fits.then(|| Implicit::new(sizes, window)).flatten().map(Method::Implicit)
+    if !fits {
+        return None;
+    }
+    let winograd = Winograd::new(sizes, window).map(|winograd| Method::Winograd(Box::new(winograd)));
+    winograd.or_else(|| Implicit::new(sizes, window).map(Method::Implicit))
 }
 
 #[cfg(not(target_arch = "x86_64"))]
@@ -151,11 +161,13 @@ fn implicit(_dtype: DType, _sizes: Sizes, _window: &Window) -> Option<Method> {
 impl Launch for Prepared {
     fn launch(&self, Arguments { reads, mut writes, threads, .. }: Arguments<'_>) -> Result<(), Reason> {
         #[cfg(target_arch = "x86_64")]
-        if let (Method::Implicit(implicit), Slice::F32(first), Slice::F32(second)) = (&self.method, reads[0], reads[1]) {
-            if let SliceMut::F32(result) = &mut writes[0] {
-                implicit.run(second, first, &mut result[..self.sizes.elements(self.sizes.result)], threads);
+        if let (Slice::F32(first), Slice::F32(second), SliceMut::F32(result)) = (reads[0], reads[1], &mut writes[0]) {
+            let result = &mut result[..self.sizes.elements(self.sizes.result)];
+            match &self.method {
+                Method::Implicit(implicit) => return Ok(implicit.run(second, first, result, threads)),
+                Method::Winograd(winograd) => return Ok(winograd.run(second, first, result, threads)),
+                _ => {}
             }
-            return Ok(());
         }
         match self.dtype {
             DType::F64 => run::<f64>(self, reads, writes.remove(0), threads),
@@ -179,6 +191,6 @@ fn run<T: Real>(p: &Prepared, reads: &[Slice<'_>], mut write: SliceMut<'_>, thre
         Method::Direct(direct) => direct.run(a, b, result, threads),
         Method::Columns(columns) => columns.run(a, b, result, threads),
         #[cfg(target_arch = "x86_64")]
-        Method::Implicit(_) => {}
+        Method::Implicit(_) | Method::Winograd(_) => {}
     }
 }

@@ -92,6 +92,17 @@ impl Window {
         self.axes.iter().all(|axis| axis.stride == 1).then(|| Window { axes: self.axes.map(turn) })
     }
 
+    /// Rows and columns of an input plane and of an output plane, and the pads before them, of a
+    /// window of 3 x 3 neighbours; `None` if it is another.
+    pub fn three_by_three(&self) -> Option<[[usize; 2]; 3]> {
+        let [depth, rows, cols] = self.axes;
+        let is_flat = depth.input == 1 && depth.output == 1 && depth.kernel == 1 && depth.pad == 0;
+        let fits = |axis: Axis| axis.kernel == 3 && axis.stride == 1 && axis.dilation == 1 && (0..3).contains(&axis.pad);
+        let both = |of: fn(Axis) -> usize| [rows, cols].map(of);
+        let sizes = || [both(|axis| axis.input), both(|axis| axis.output), both(|axis| axis.pad as usize)];
+        (is_flat && fits(rows) && fits(cols)).then(sizes)
+    }
+
     /// Elements of an input plane.
     pub fn inputs(&self) -> usize {
         self.axes.iter().map(|a| a.input).product()

@@ -64,21 +64,21 @@ impl Implicit {
 
 /// What a convolution makes and what it sees, where its results are planes.
 #[derive(Debug, Clone, Copy)]
-struct Sides {
+pub struct Sides {
     /// Channels that are made and channels that are summed over, in each group.
-    rows: usize,
-    channels: usize,
+    pub rows: usize,
+    pub channels: usize,
     /// Elements of a plane that is made, and of one that is seen.
-    made: usize,
-    seen: usize,
+    pub made: usize,
+    pub seen: usize,
     /// Elements of the kernels from one of each to the next.
-    row_step: usize,
-    channel_step: usize,
+    pub row_step: usize,
+    pub channel_step: usize,
 }
 
 impl Sides {
     /// Those of a convolution; `None` where kernels have more elements than offsets can name.
-    fn of(s: &Sizes) -> Option<Sides> {
+    pub fn of(s: &Sizes) -> Option<Sides> {
         let kernels = s.inputs * s.taps;
         u32::try_from(s.outputs * kernels).ok()?;
         let of_output =
@@ -97,7 +97,7 @@ impl Sides {
     }
 
     /// The planes of a result: for each sample and group a tile with a row for each channel.
-    fn tiles<'r>(&self, s: &Sizes, result: &'r mut [f32]) -> Vec<Tile<'r, f32>> {
+    pub fn tiles<'r>(&self, s: &Sizes, result: &'r mut [f32]) -> Vec<Tile<'r, f32>> {
         let steps = |size, stride| Steps { size, stride };
         let group = self.rows * self.made;
         let outer = [steps(s.batch, s.groups * group), steps(s.groups, group)];
