@@ -27,8 +27,15 @@ const SMALL: usize = 6;
 /// For fewer tiles it is not worth transforming kernels.
 const FEW: usize = 64;
 
+/// Of so few channels on both sides (as the harmonic mean has it) transforms take as long as the
+/// products that they save.
+const NARROW: usize = 32;
+
 /// The points of so many elements of both sides stay in the second cache.
 const AT_ONCE: usize = 8192;
+
+/// So many tiles are computed together however many channels there are, as all read all kernels.
+const TOGETHER: usize = 64;
 
 /// A convolution made ready.
 #[derive(Debug)]
@@ -64,9 +71,6 @@ pub struct OfPlanes {
     sizes: Sizes,
     sides: Sides,
     planes: Planes,
-    /// Samples, and rows of tiles of each, that are computed together.
-    images: usize,
-    rows: usize,
     /// The panels of channels that are made.
     panels: Vec<(usize, usize)>,
     terms: Terms,
@@ -83,8 +87,9 @@ pub struct Planes {
 /// A share of the work: some rows of tiles of some samples in one group.
 struct Share<'r> {
     group: usize,
+    /// The first sample.
     image: usize,
-    row: usize,
+    rows: Range<usize>,
     /// What is made of each sample.
     made: Vec<Tile<'r, f32>>,
 }
@@ -95,8 +100,9 @@ impl Planes {
         let window = if s.result == ConvResult::Input { window.reversed()? } else { *window };
         let [seen, made, pad] = window.three_by_three()?;
         let planes = Planes { seen, made, pad };
-        let is_worth = s.inputs.min(s.outputs) >= LINE && made.iter().all(|size| *size >= SMALL);
-        (is_worth && s.batch * planes.tiles()[0] * planes.tiles()[1] >= FEW).then_some(planes)
+        let tiles = s.batch * planes.tiles().iter().product::<usize>();
+        let is_wide = 2 * s.inputs * s.outputs >= NARROW * (s.inputs + s.outputs) && s.inputs.min(s.outputs) >= LINE;
+        (is_wide && made.iter().all(|size| *size >= SMALL) && tiles >= FEW).then_some(planes)
     }
 
     /// Rows and columns of tiles.
@@ -104,9 +110,9 @@ impl Planes {
         self.made.map(|size| size.div_ceil(2))
     }
 
-    /// How many rows of tiles, and of how many samples, are transformed together.
-    fn at_once(&self, s: &Sizes) -> (usize, usize) {
-        let ([height, width], tiles) = (self.tiles(), AT_ONCE / (s.inputs + s.outputs));
+    /// How many rows of tiles, and of how many samples, are about so many tiles.
+    fn rows_of(&self, tiles: usize, s: &Sizes) -> (usize, usize) {
+        let [height, width] = self.tiles();
         ((tiles / width).clamp(1, height), (tiles / (height * width)).clamp(1, s.batch))
     }
 
@@ -155,24 +161,28 @@ impl OfPlanes {
         let cpu = Vectors::detect()?;
         let planes = Planes::of(&sizes, window)?;
         let sides = Sides::of(&sizes)?;
-        let (rows, images) = planes.at_once(&sizes);
         let terms = Terms::new((0..sides.channels as u32).collect());
-        Some(OfPlanes { cpu, sizes, sides, planes, images, rows, panels: panels(sides.rows), terms })
+        Some(OfPlanes { cpu, sizes, sides, planes, panels: panels(sides.rows), terms })
     }
 
     fn run(&self, kernels: &[f32], seen: &[f32], result: &mut [f32], threads: Threads) {
         let s = &self.sizes;
+        let [height, width] = self.planes.tiles();
+        // However tiles are shared, each is computed alike.
+        let at_once = (AT_ONCE / (s.inputs + s.outputs)).max(TOGETHER);
+        let at_once = at_once.min(s.groups * s.batch * height * width / (2 * threads.0)).max(LINE);
+        let (rows, images) = self.planes.rows_of(at_once, s);
+        let (parts, run) = (height.div_ceil(rows), rows * 2 * self.planes.made[1]);
         let mut shares: Vec<Share<'_>> = vec![];
-        let parts = self.planes.tiles()[0].div_ceil(self.rows);
-        for image in (0..s.batch).step_by(self.images) {
-            let share = |i: usize| Share { group: i / parts, image, row: i % parts * self.rows, made: vec![] };
-            shares.extend((0..s.groups * parts).map(share));
+        for image in (0..s.batch).step_by(images) {
+            for (group, row) in (0..s.groups).flat_map(|group| (0..height).step_by(rows).map(move |row| (group, row))) {
+                shares.push(Share { group, image, rows: row..height.min(row + rows), made: vec![] });
+            }
         }
-        let run = self.rows * 2 * self.planes.made[1];
         for (position, tile) in self.sides.tiles(s, result).into_iter().enumerate() {
             let (image, group) = (position / s.groups, position % s.groups);
             for (_, col, tile) in tile.split(self.sides.rows, run) {
-                shares[(image / self.images * s.groups + group) * parts + col / run].made.push(tile);
+                shares[(image / images * s.groups + group) * parts + col / run].made.push(tile);
             }
         }
         let of_kernels = POINTS * self.sides.channels;
@@ -213,9 +223,9 @@ impl OfPlanes {
 
     fn share(&self, share: Share<'_>, kernels: &[Line], seen: &[f32]) {
         let (s, sides) = (&self.sizes, &self.sides);
-        let rows = share.row..(share.row + self.rows).min(self.planes.tiles()[0]);
-        let (tiles_seen, tiles_made) = (self.planes.seen_by(&rows), self.planes.made_by(&rows));
-        let (of_seen, of_made) = (self.planes.elements_seen(&rows), self.planes.elements_made(&rows));
+        let rows = &share.rows;
+        let (tiles_seen, tiles_made) = (self.planes.seen_by(rows), self.planes.made_by(rows));
+        let (of_seen, of_made) = (self.planes.elements_seen(rows), self.planes.elements_made(rows));
         let (tiles, groups) = (tiles_made.len(), [sides.channels, sides.rows].map(groups));
         let [of_point, to_point] = groups.map(|groups| odd(share.made.len() * tiles * groups));
         let elements = of_seen.len().max(of_made.len());

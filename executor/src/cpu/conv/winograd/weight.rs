@@ -9,6 +9,12 @@ use crate::cpu::threads::Threads;
 use crate::cpu::window::Window;
 use std::ops::Range;
 
+/// For fewer tiles it is not worth adding up all points of all kernels.
+const FEW: usize = 192;
+
+/// About so many tiles are transformed together.
+const TOGETHER: usize = 128;
+
 /// The points of so many elements of both sides are held at a time.
 const HELD: usize = 1 << 17;
 
@@ -41,7 +47,10 @@ impl Weight {
         let cpu = Vectors::detect()?;
         let planes = Planes::of(&sizes, window)?;
         let [height, width] = planes.tiles();
-        let (rows, images) = planes.at_once(&sizes);
+        if sizes.batch * height * width < FEW {
+            return None;
+        }
+        let (rows, images) = planes.rows_of(TOGETHER, &sizes);
         let mut parts = vec![];
         for image in (0..sizes.batch).step_by(images) {
             for row in (0..height).step_by(rows) {
