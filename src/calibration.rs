@@ -53,7 +53,7 @@ pub fn calibrate(threads: usize, ranks: &[u64], jobs: &[Job], note: impl Fn(&str
 
 /// The device of each of so many ranks.
 fn device<'j>(threads: usize, ranks: u64, jobs: impl Iterator<Item = &'j Job>, note: &impl Fn(&str)) -> Result<Device, Error> {
-    let machine = Machine { threads: Some(threads), ..Machine::default() };
+    let machine = Machine { threads: Some(threads), apart: true, ..Machine::default() };
     let mut observed = Observed::default();
     let of_machine = |why: Reason| Error::Machine(why.to_string());
     let peaks = Peaks::measure(threads).map_err(of_machine)?;

@@ -41,7 +41,8 @@ pub struct Machine {
     /// Whether the sender of a message waits until it is received, which changes no result.
     pub strict: bool,
     /// Whether each rank has a copy of its own of every state variable, so that replicas can be
-    /// compared. Else those on CPU ranks of one process are held in common.
+    /// compared. Else CPU ranks of one process hold those in common that
+    /// [can be](shardc_executor::common).
     pub apart: bool,
     /// Faults that are made on CPU ranks.
     pub faults: Injections,
@@ -60,7 +61,7 @@ impl Machine {
             None => World::default(),
         };
         let world = if self.strict { world.strict() } else { world };
-        let world = if self.apart || self.faults.flip() { world } else { world.together() };
+        let world = if self.apart { world } else { world.together() };
         world.with_faults(self.faults.clone())
     }
 

@@ -13,6 +13,7 @@ use kept::Kept;
 pub use memory::BytesInCommon;
 use memory::{Common, Reading, Writing};
 use shardc_ir::mesh::AxisId;
+use shardc_ir::plan::Launch;
 use shardc_ir::reason::Reason;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -107,6 +108,11 @@ impl Member {
     /// Its share of the updates, by task and step.
     pub fn updates(&self) -> &Arc<BTreeMap<(usize, usize), ReadyStep>> {
         &self.updates
+    }
+
+    /// How many ranks share out a launch.
+    pub fn shared_by(&self, launch: Launch) -> usize {
+        if self.updates.contains_key(&(launch.task, launch.step)) { self.common.parts() } else { 1 }
     }
 
     /// As [`Arena::operands`], where what is held in common is read.

@@ -105,7 +105,7 @@ impl Meeting {
         }
         state = self.gate.lock();
         while self.meetings.load(Ordering::Acquire) == met {
-            state = world.sleep(rank, &self.gate, state, Wait::Call(call.kind))?;
+            state = world.sleep(rank, &self.gate, state, wait_of(call))?;
         }
         Ok(())
     }
@@ -195,6 +195,11 @@ impl Meeting {
         };
         &self.boards[number][member]
     }
+}
+
+/// What is waited for where members meet; a call without operands is none.
+fn wait_of(call: &Collective) -> Wait {
+    if call.counts.is_empty() { Wait::Update } else { Wait::Call(call.kind) }
 }
 
 /// The error that members have come for different calls.

@@ -14,6 +14,8 @@ pub struct Timed {
     pub time: Duration,
     /// How much of that it slept, waiting for other ranks.
     pub waited: Duration,
+    /// How many ranks have shared it out: each has done as much of what the program says.
+    pub shared_by: usize,
 }
 
 /// The times of some steps.
@@ -72,9 +74,10 @@ impl Stopwatch {
         (self.began.elapsed(), waited)
     }
 
-    /// Notes a turn that has ended; `waited` is what the rank has waited until now.
-    pub fn end(&mut self, turn: Turn, (start, before): (Duration, Duration), waited: Duration) {
-        self.timed.push(Timed { turn, start, time: self.began.elapsed() - start, waited: waited - before });
+    /// Notes a turn that has ended, and how many ranks share it out; `waited` is what the rank has
+    /// waited until now.
+    pub fn end(&mut self, turn: Turn, shared_by: usize, (start, before): (Duration, Duration), waited: Duration) {
+        self.timed.push(Timed { turn, start, time: self.began.elapsed() - start, waited: waited - before, shared_by });
     }
 
     pub fn timed(self) -> Vec<Timed> {
@@ -93,6 +96,7 @@ mod tests {
             start: Duration::ZERO,
             time: Duration::from_millis(ms),
             waited: Duration::ZERO,
+            shared_by: 1,
         };
         let mut profile = Profile::default();
         profile.add(vec![vec![turn(100)]]);

@@ -14,7 +14,7 @@ use crate::tensor::Tensor;
 use crate::transfer::Transfer;
 use shardc_ir::dtype::DType;
 use shardc_ir::kernel::{Collective, Kernel};
-use shardc_ir::plan::{BufferId, Launch, Message, Program, Row};
+use shardc_ir::plan::{BufferId, Launch, Message, Program, Row, Turn};
 use shardc_ir::reason;
 use shardc_ir::reason::Reason;
 use std::ops::Range;
@@ -52,14 +52,20 @@ impl Rank {
     /// # Errors
     /// If what it holds in common is being changed.
     pub fn moved(&mut self) -> Result<Rank, Reason> {
-        let mut arena = std::mem::take(&mut self.arena);
-        self.common.take().map_or(Ok(()), |common| common.leave(&mut arena))?;
+        self.common.take().map_or(Ok(()), |common| common.leave(&mut self.arena))?;
+        let arena = std::mem::take(&mut self.arena);
         Ok(Rank { place: self.place.clone(), arena, common: None, threads: Threads(1) })
     }
 
     /// What it holds in common with other ranks.
     pub fn common(&mut self) -> Option<&mut Member> {
         self.common.as_mut()
+    }
+
+    /// How many ranks share out a turn: each does its part of an update of what they hold in common.
+    pub fn shared_by(&self, turn: Turn) -> usize {
+        let Turn::Launch(launch) = turn else { return 1 };
+        self.common.as_ref().map_or(1, |common| common.shared_by(launch))
     }
 
     /// The bytes of its memory that it holds in common with other ranks.
@@ -159,8 +165,8 @@ impl Rank {
     pub fn oddities(&self, turn: Launch) -> Result<Vec<(usize, Oddity)>, Reason> {
         let writes = self.place.loaded.tasks[turn.task][turn.step].writes.iter().enumerate();
         let found = writes.map(|(i, place)| {
-            let bytes = self.arena.bytes(place.at(turn.time))?;
-            Ok(Oddity::of(place.dtype, bytes).map(|oddity| (i, oddity)))
+            let bytes = self.bytes(place.at(turn.time))?;
+            Ok(Oddity::of(place.dtype, &bytes).map(|oddity| (i, oddity)))
         });
         Ok(found.collect::<Result<Vec<_>, Reason>>()?.into_iter().flatten().collect())
     }
@@ -171,7 +177,7 @@ impl Rank {
         let step = &self.place.loaded.tasks[turn.task][turn.step];
         let spread = |(place, result): (&ArenaRange, &Option<usize>)| match result {
             Some(_) => Ok(None),
-            None => Ok(Some(Spread::of(place.dtype, self.arena.bytes(place.at(turn.time))?))),
+            None => Ok(Some(Spread::of(place.dtype, &self.bytes(place.at(turn.time))?))),
         };
         step.reads.iter().zip(&step.in_place).map(spread).collect()
     }
@@ -186,8 +192,7 @@ impl Rank {
         if part.len() as u64 > found.slot_bytes {
             return Err(reason!("{} bytes are too many for `{}`", part.len(), found.name));
         }
-        self.arena.bytes_mut(found.offset..found.offset + part.len() as u64)?.copy_from_slice(part);
-        Ok(())
+        self.fill(found.offset..found.offset + part.len() as u64, &mut |bytes| bytes.copy_from_slice(part))
     }
 
     /// Its memory.

@@ -40,8 +40,11 @@ pub trait Worker: Memory + Send + Debug {
     }
 
     /// Gives its rank away, and has no memory from then on; `None` where it is not on the CPU.
-    fn give_rank(&mut self) -> Option<Rank> {
-        None
+    ///
+    /// # Errors
+    /// If it holds memory in common with others, which is being changed.
+    fn give_rank(&mut self) -> Result<Option<Rank>, Reason> {
+        Ok(None)
     }
 }
 
@@ -145,7 +148,7 @@ impl Worker for CpuWorker {
             }
             rank.common().map_or(Ok(()), |common| common.behind(i, |axes| communicator.meet(axes)))?;
             if let Some((watch, begun)) = watch.as_mut().zip(begun) {
-                watch.end(turn, begun, communicator.slept());
+                watch.end(turn, rank.shared_by(turn), begun, communicator.slept());
             }
         }
         rank.common().into_iter().for_each(Member::end);
@@ -165,7 +168,7 @@ impl Worker for CpuWorker {
         self.rank.in_common()
     }
 
-    fn give_rank(&mut self) -> Option<Rank> {
-        self.rank.moved().ok()
+    fn give_rank(&mut self) -> Result<Option<Rank>, Reason> {
+        self.rank.moved().map(Some)
     }
 }

@@ -57,6 +57,8 @@ pub struct World {
 pub enum Wait {
     /// The other members of a call.
     Call(CollectiveKind),
+    /// The other ranks that hold state variables in common, at the beginning or end of their update.
+    Update,
     /// That a rank receives what was sent to it.
     Send(u64),
     /// That a rank sends something.
@@ -67,6 +69,7 @@ impl fmt::Display for Wait {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Wait::Call(kind) => write!(f, "in a collective ({kind:?})"),
+            Wait::Update => write!(f, "to update what ranks hold in common"),
             Wait::Send(to) => write!(f, "to send to rank {to}"),
             Wait::Receive(from) => write!(f, "to receive from rank {from}"),
         }
@@ -125,15 +128,16 @@ impl World {
         World { strict: true, ..self }
     }
 
-    /// The same world, whose ranks hold in common what would be the same on each of them, if they
-    /// are threads: less memory is used, and a replica cannot differ from another.
+    /// The same world, whose ranks hold in common the state variables that would be the same on each
+    /// of them (see [`crate::common`]), if they are threads: less memory is used, and a replica
+    /// cannot differ from another.
     pub fn together(self) -> World {
         World { together: true, ..self }
     }
 
-    /// Whether ranks hold in common what would be the same on each of them.
+    /// Whether ranks hold state variables in common. Not where bits of one of them are to change.
     pub fn is_together(&self) -> bool {
-        self.together
+        self.together && !self.injections.flip()
     }
 
     /// The same world, whose ranks have faults.

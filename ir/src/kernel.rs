@@ -149,6 +149,12 @@ pub struct Work {
 }
 
 impl Work {
+    /// That of each of so many that share it out.
+    pub fn shared_by(self, many: u64) -> Work {
+        let of = |amount: u64| amount / many.max(1);
+        Work { flops: of(self.flops), read: of(self.read), written: of(self.written) }
+    }
+
     /// That of both.
     pub fn and(self, other: Work) -> Work {
         Work {

@@ -4,7 +4,7 @@ use super::failure::Failure;
 use super::job::MaybeJobArgs;
 use super::machine::MachineArgs;
 use super::output::{note, print};
-use super::profile::{kind, program, step};
+use super::profile::{kind, program, step, work};
 use crate::job::Job;
 use crate::machine::Machine;
 use crate::timing;
@@ -186,7 +186,7 @@ fn summed(programs: &PlanSet, turns: &[Vec<Timed>], time: Duration, peaks: Peaks
     for (rank, timed) in turns.iter().enumerate().flat_map(|(rank, turns)| turns.iter().map(move |timed| (rank, timed))) {
         let program = program(programs, rank);
         let step = step(program, timed);
-        let work = step.and_then(|step| step.kernel.work(&program.mesh).ok()).unwrap_or_default();
+        let work = work(program, timed);
         if step.is_some_and(|step| is_update(program, step)) {
             update_bytes += work.read.saturating_add(work.written) as f64;
         }

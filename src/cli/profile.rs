@@ -61,6 +61,12 @@ pub fn step<'p>(program: &'p Program, timed: &Timed) -> Option<&'p Step> {
     Some(&program.tasks[launch.task].steps[launch.step])
 }
 
+/// What a rank has done in a turn.
+pub fn work(program: &Program, timed: &Timed) -> Work {
+    let work = step(program, timed).and_then(|step| step.kernel.work(&program.mesh).ok());
+    work.unwrap_or_default().shared_by(timed.shared_by as u64)
+}
+
 /// The form of a kernel, or the kind of a call.
 pub fn kind(step: Option<&Step>) -> &'static str {
     match step.map(|step| &step.kernel) {
@@ -81,7 +87,7 @@ fn tables(programs: &PlanSet, profile: &Profile, peaks: Peaks) -> String {
         for timed in turns {
             let step = step(program, timed);
             let scope = step.and_then(|step| step.provenance.scope.clone());
-            let work = step.and_then(|step| step.kernel.work(&program.mesh).ok()).unwrap_or_default();
+            let work = work(program, timed);
             let kind = kind(step).to_string();
             let one = Sum { calls: 1, time: timed.time, waited: timed.waited, work, least: of_rank.least(work) };
             for sum in [kinds.entry(kind).or_default(), scopes.entry(scope.unwrap_or_default()).or_default()] {
@@ -160,7 +166,7 @@ fn trace(programs: &PlanSet, profile: &Profile) -> serde_json::Value {
         let step = step(program, timed);
         let name = step.map_or_else(|| "exchange".to_string(), |step| program.text_of(step));
         let scope = step.and_then(|step| step.provenance.scope.clone());
-        let work = step.and_then(|step| step.kernel.work(&program.mesh).ok()).unwrap_or_default();
+        let work = work(program, timed);
         json!({
             "name": name, "cat": kind(step), "ph": "X", "pid": 0, "tid": rank,
             "ts": micros(timed.start), "dur": micros(timed.time),

@@ -9,9 +9,11 @@ use shardc_executor::run::Executor;
 use shardc_executor::tensor::Tensor;
 use shardc_executor::world::World;
 use shardc_frontend::spec;
+use shardc_ir::dtype::DType;
 use shardc_ir::plan::StateRole;
 use shardc_testkit::counted;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 const ADAMW: &str = "optimizer adamw lr=1e-3 weight_decay=0.1 decay=matrices\nclip norm=1.0\n";
@@ -35,6 +37,7 @@ const JOBS: &[(&str, &str, &str, &str)] = &[
         ADAMW,
         "mesh dp=2 tp=2\nbatch 8\ndata axis=dp\nshard \"*.c_fc.weight\" [-, tp]\nshard \"*.mlp.c_proj.weight\" [tp, -]\n",
     ),
+    ("mlp", "data.npz", SGD, "mesh pp=2 dp=2\nbatch 32 microbatches=2\ndata axis=dp\npipeline axis=pp\n"),
     ("llama", "data.npz", ADAMW, "mesh a=2 b=2\nbatch 8 microbatches=2\ndata axis=(a,b)\n"),
     (
         "inception",
@@ -69,14 +72,14 @@ fn plans_say_what_is_sent_held_and_computed() {
         delayed.step(data.batch(0)).expect("the step runs");
         let mut together = start(World::with_delays(8, Duration::from_micros(200)).together());
         together.step(data.batch(0)).expect("the step runs");
-        let of_training = program.states().into_iter().filter(|(_, state)| state.role != StateRole::Statistic);
-        let of_training: u64 = of_training.map(|(program, state)| program.buffers[state.buffer.index()].slot_bytes).sum();
-        // Parts of what no two ranks hold.
-        let wanted = if layout.contains("zero stage=2") { 0 } else { of_training };
-        assert!(
-            of_training > 0 && together.in_common().expect("ranks are there").iter().all(|bytes| *bytes == wanted),
-            "{model} {layout}"
-        );
+        for (rank, in_common) in (0..).zip(together.in_common().expect("ranks are there")) {
+            let program = program.of_rank(program.mesh(), rank);
+            let states = program.states.iter().filter(|state| state.role != StateRole::Statistic);
+            let of_training: u64 = states.map(|state| program.buffers[state.buffer.index()].slot_bytes).sum();
+            // Of moments each rank has a part of its own.
+            let wanted = if layout.contains("zero stage=2") { 0 } else { of_training };
+            assert!(of_training > 0 && in_common == wanted, "{model} {layout}: {in_common} of {of_training} bytes");
+        }
         assert!(delayed.in_common().expect("ranks are there").iter().all(|bytes| *bytes == 0));
         // The second step begins with moments that are not zero.
         let mut replay = Replay::of(&executor).expect("memory for the ranks");
@@ -95,6 +98,34 @@ fn plans_say_what_is_sent_held_and_computed() {
             assert!(compared.outputs >= 2 && compared.gradients > 0 && compared.elements > 100);
         }
     }
+}
+
+/// A step that is given up changes nothing of what ranks hold in common, and they go on.
+#[test]
+fn a_step_is_given_up_by_all_ranks() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/models/mlp");
+    let text = format!("mesh dp=2\nbatch 32\ndata axis=dp\nloss cross_entropy logits=logits labels=y\n{SGD}");
+    let spec = spec::parse(Path::new("job.shard"), &text).expect("the spec is good");
+    let compiled = shardc::compile(&folder.join("model.onnx"), &spec, &Options::default()).expect("the job compiles");
+    let program = compiled.plans.training.expect("the job trains").programs;
+    let data =
+        Dataset::open(&folder.join("data.npz"), input_specs(&program), 32, &DataOptions::default()).expect("the data fits");
+    let mut bad = (*data.batch(0)).clone();
+    let x = bad.iter_mut().find(|array| array.dtype == DType::F32).expect("an input of floats");
+    x.bytes[..4].copy_from_slice(&f32::NAN.to_le_bytes());
+    let bad = Arc::new(bad);
+    let states = |world: World| {
+        let mut executor = Executor::within(world, program.clone(), 1).expect("the program loads");
+        executor.initialise(|name| compiled.weights.get(name).and_then(|w| w.load().ok()).map(Tensor::from)).expect("weights");
+        for batch in [data.batch(0), bad.clone(), data.batch(1)] {
+            let given = executor.step_if_finite(batch).expect("the step runs");
+            assert!(given.outputs.contains_key("grad_norm"));
+        }
+        assert_eq!(executor.next_step(), 2, "one of three was given up");
+        let names: Vec<String> = executor.programs().states().iter().map(|(_, state)| state.name.clone()).collect();
+        names.iter().map(|name| executor.get_state(name).expect("the state is there").bytes).collect::<Vec<_>>()
+    };
+    assert_eq!(states(World::default()), states(World::default().together()));
 }
 
 /// A replay from another state is told apart, at the first element that differs.

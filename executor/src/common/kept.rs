@@ -1,9 +1,13 @@
 //! Which state variables replicas may hold in common, and what becomes of the steps that change
 //! them.
 //!
-//! A state variable is held in common if it never changes, or only by elementwise updates, and if
-//! from the first of these to the last nothing else reads it. Each replica then updates its share
-//! of the elements, and all have the bits that each would have computed for itself.
+//! A state variable is held in common if it never changes, or only by elementwise updates, if from
+//! the first of these to the last nothing else reads it, and if no message carries it. Each replica
+//! then updates its share of the elements, and all have the bits that each would have computed for
+//! itself. Statistics of batch normalisations stay with each rank, as they change in the middle of
+//! a step, and so do moments of LAMB, which norms read between updates. Replicas are ranks of one
+//! program that differ on axes which split none of these variables: where a stage of ZeRO splits
+//! moments over an axis, nothing is held in common over it.
 
 use super::memory::{Place, share};
 use crate::load::{ReadyStep, ready};
@@ -36,27 +40,28 @@ impl Kept {
     /// What the ranks of `program` may hold in common; `None` if that is nothing.
     pub fn of(programs: &PlanSet, program: &Program) -> Option<Kept> {
         let mesh = &program.mesh;
+        let axes = (0..mesh.rank_axes().len()).map(|axis| AxisId(axis as u8));
+        let mut axes: Vec<_> = axes.filter(|axis| mesh.size(*axis) > 1 && !programs.axes.contains(axis)).collect();
+        if axes.is_empty() {
+            return None;
+        }
         let mut states = states(program)?;
         let (updates, changing) = loop {
             let updates = updates(program, &states);
             let changing = span(program, &updates);
-            let before = states.len();
-            for id in touched(program, &states, &updates, changing.as_ref()) {
-                states.remove(&id);
-            }
-            if states.len() == before {
+            let touched = touched(program, &states, &updates, changing.clone());
+            if touched.is_empty() {
                 break (updates, changing);
             }
+            states.retain(|id, _| !touched.contains(id));
         };
-        let is_whole = |axis: &AxisId| states.keys().all(|id| !program.buffers[id.index()].sharding.splits(*axis));
-        let axes = (0..mesh.rank_axes().len()).map(|axis| AxisId(axis as u8));
-        let axes: Vec<_> = axes.filter(|axis| mesh.size(*axis) > 1 && !programs.axes.contains(axis)).filter(is_whole).collect();
+        axes.retain(|axis| states.keys().all(|id| !program.buffers[id.index()].sharding.splits(*axis)));
         let place = |(id, (range, elements)): (&BufferId, &(Range<u64>, u64))| {
             let bytes = program.buffers[id.index()].dtype.bytes();
             Place { range: range.clone(), elements: *elements, bytes }
         };
-        let places = states.iter().map(place).collect();
-        (!axes.is_empty() && !states.is_empty()).then_some(Kept { axes, places, updates, changing })
+        let places: Vec<_> = states.iter().map(place).collect();
+        (!axes.is_empty() && !places.is_empty()).then_some(Kept { axes, places, updates, changing })
     }
 
     /// The updates of one rank.
@@ -97,9 +102,7 @@ fn states(program: &Program) -> Option<States> {
 
 /// The steps that change states element by element, and nothing else.
 fn updates(program: &Program, states: &States) -> BTreeSet<(usize, usize)> {
-    let tasks = program.tasks.iter().enumerate();
-    let steps = tasks.flat_map(|(t, task)| task.steps.iter().enumerate().map(move |(s, step)| ((t, s), step)));
-    steps.filter(|(_, step)| is_update(step, states)).map(|(at, _)| at).collect()
+    steps(program).filter(|(_, step)| is_update(step, states)).map(|(at, _)| at).collect()
 }
 
 fn is_update(step: &Step, states: &States) -> bool {
@@ -122,33 +125,41 @@ fn span(program: &Program, steps: &BTreeSet<(usize, usize)>) -> Option<RangeIncl
     Some(first..=turns.last().unwrap_or(first))
 }
 
-/// The states that something else writes, or reads while they change, or sends.
+/// The states that something else writes, or reads while they change, or that a message carries.
 fn touched(
     program: &Program,
     states: &States,
     updates: &BTreeSet<(usize, usize)>,
-    changing: Option<&RangeInclusive<usize>>,
+    changing: Option<RangeInclusive<usize>>,
 ) -> BTreeSet<BufferId> {
+    let mut places: Vec<_> = states.iter().map(|(id, (range, _))| (range, *id)).collect();
+    places.sort_by_key(|(range, _)| range.start);
     let mut found = BTreeSet::new();
     let mut touch = |view: &View| {
         let buffer = &program.buffers[view.buffer.index()];
-        let range = buffer.offset..buffer.offset + buffer.slot_bytes.saturating_mul(buffer.slots);
-        let shares = |own: &Range<u64>| own.start < range.end && range.start < own.end;
-        found.extend(states.iter().filter(|(_, (own, _))| shares(own)).map(|(id, _)| *id));
+        let end = buffer.offset + buffer.slot_bytes.saturating_mul(buffer.slots);
+        let first = places.partition_point(|(range, _)| range.end <= buffer.offset);
+        found.extend(places[first..].iter().take_while(|(range, _)| range.start < end).map(|(_, id)| *id));
     };
     program.messages.iter().for_each(|message| touch(&message.view));
-    for (at, turn) in program.turns().enumerate() {
-        let Turn::Launch(Launch { task, step, .. }) = turn else { continue };
-        if updates.contains(&(task, step)) {
-            continue;
-        }
-        let step = &program.tasks[task].steps[step];
+    for (_, step) in steps(program).filter(|(at, _)| !updates.contains(at)) {
         step.writes.iter().for_each(&mut touch);
-        if changing.is_some_and(|changing| changing.contains(&at)) {
-            step.reads.iter().for_each(&mut touch);
-        }
+    }
+    let (first, count) = changing.map_or((0, 0), |turns| (*turns.start(), turns.end() - turns.start() + 1));
+    let launched = program.turns().skip(first).take(count).filter_map(|turn| match turn {
+        Turn::Launch(Launch { task, step, .. }) => Some((task, step)),
+        Turn::Exchange(_) => None,
+    });
+    for (task, step) in launched.filter(|at| !updates.contains(at)).collect::<BTreeSet<_>>() {
+        program.tasks[task].steps[step].reads.iter().for_each(&mut touch);
     }
     found
+}
+
+/// All steps, each with its task and position.
+fn steps(program: &Program) -> impl Iterator<Item = ((usize, usize), &Step)> {
+    let tasks = program.tasks.iter().enumerate();
+    tasks.flat_map(|(t, task)| task.steps.iter().enumerate().map(move |(s, step)| ((t, s), step)))
 }
 
 /// Maps from lists to lists of as many elements.

@@ -109,7 +109,7 @@ impl Worker for Faulty {
         self.worker.in_common()
     }
 
-    fn give_rank(&mut self) -> Option<Rank> {
+    fn give_rank(&mut self) -> Result<Option<Rank>, Reason> {
         self.worker.give_rank()
     }
 }

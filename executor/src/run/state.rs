@@ -208,7 +208,7 @@ impl Executor {
     pub(crate) fn give_ranks(&self) -> Result<Option<Vec<Rank>>, ExecutionError> {
         match self.company {
             Some(_) => Ok(None),
-            None => Ok(self.on_each(None, |worker| Ok(worker.give_rank()))?.into_iter().collect()),
+            None => Ok(self.on_each(None, |worker| Ok(worker.give_rank()?))?.into_iter().collect()),
         }
     }
 

@@ -1,7 +1,7 @@
 //! State variables that replicas hold in common: results are those of ranks with copies of their
 //! own, and what anything else touches stays with each rank.
 
-use super::{batch, map, program, step};
+use super::{batch_of, map, program_of, step};
 use shardc_executor::inject::Injections;
 use shardc_executor::replay::Replay;
 use shardc_executor::run::Executor;
@@ -15,16 +15,19 @@ use shardc_ir::plan::*;
 use shardc_ir::scalar::{Binary, Instr};
 use std::time::Duration;
 
-/// Bytes of the toy's one state variable.
-const W: u64 = 64;
+/// Elements and bytes of the toy's one state variable, of which two, three or four ranks have shares
+/// of different lengths.
+const WIDTH: u64 = 208;
+const W: u64 = 4 * WIDTH;
 
 fn toy(ranks: u64) -> Program {
-    program(Mesh::new([("dp".to_string(), ranks)], 2))
+    program_of(Mesh::new([("dp".to_string(), ranks)], 2), WIDTH)
 }
 
 fn start(world: World, program: Program) -> Executor {
     let mut executor = Executor::within(world, program, 1).unwrap();
-    executor.set_state("w", &Tensor::from_f64(&[3], &[1.0, 2.0, 3.0])).unwrap();
+    let w: Vec<f32> = (0..WIDTH).map(|i| 1.0 + i as f32).collect();
+    executor.set_state("w", &Tensor::from_f32(&[WIDTH], &w)).unwrap();
     executor
 }
 
@@ -35,7 +38,7 @@ fn run(world: World, program: Program) -> (Vec<Vec<f32>>, u64) {
     assert!(in_common.windows(2).all(|pair| pair[0] == pair[1]));
     let mut found = vec![];
     for _ in 0..3 {
-        found.extend(executor.step(batch()).unwrap().outputs.into_values().map(|output| output.to_f32()));
+        found.extend(executor.step(batch_of(WIDTH)).unwrap().outputs.into_values().map(|output| output.to_f32()));
         found.push(executor.get_state("w").unwrap().to_f32());
         found.push(executor.read(&Name::Gradient("w".to_string())).unwrap().to_f32());
         assert_eq!(executor.replicas().unwrap(), None);
@@ -62,7 +65,7 @@ fn replicas_hold_one_copy() {
 
 /// A map of one operand.
 fn copy(program: &Program, from: u32, to: u32) -> Step {
-    step(program, Kernel::Map(map(&[3], &[&[1]], vec![])), &[from], &[to])
+    step(program, Kernel::Map(map(&[WIDTH], &[&[1]], vec![])), &[from], &[to])
 }
 
 #[test]
@@ -88,15 +91,15 @@ fn a_state_may_be_read_before_its_first_update_and_behind_its_last() {
 fn what_is_not_written_element_by_element_is_not_in_common() {
     // A constant for all elements, which is no map.
     let mut filled = toy(2);
-    let fill = step(&filled, Kernel::Fill(Fill { dtype: DType::F32, count: 3, value: 2.0 }), &[], &[1]);
+    let fill = step(&filled, Kernel::Fill(Fill { dtype: DType::F32, count: WIDTH, value: 2.0 }), &[], &[1]);
     filled.tasks[0].steps.push(fill);
     check(&filled, 0);
-    // Two of three elements, from the two others.
+    // All elements but one, from all but another.
     let mut moved = toy(2);
-    let mut shifted = step(&moved, Kernel::Map(map(&[2], &[&[1]], vec![])), &[1], &[1]);
-    shifted.reads[0] = View { offset: 4, bytes: 8, ..shifted.reads[0] };
-    shifted.writes[0] = View { offset: 0, bytes: 8, ..shifted.writes[0] };
-    let through = View { offset: 0, bytes: 8, ..moved.tasks[1].steps[1].writes[0] };
+    let mut shifted = step(&moved, Kernel::Map(map(&[WIDTH - 1], &[&[1]], vec![])), &[1], &[1]);
+    shifted.reads[0] = View { offset: 4, bytes: W - 4, ..shifted.reads[0] };
+    shifted.writes[0] = View { offset: 0, bytes: W - 4, ..shifted.writes[0] };
+    let through = View { offset: 0, bytes: W - 4, ..moved.tasks[1].steps[1].writes[0] };
     let mut away = shifted.clone();
     (away.writes[0], shifted.reads[0]) = (through, through);
     moved.tasks[2].steps.extend([away, shifted]);
@@ -107,17 +110,17 @@ fn what_is_not_written_element_by_element_is_not_in_common() {
 fn a_silent_rank_ends_the_run_and_a_replay_takes_copies() {
     let faults = Injections::parse(["drop:rank=1,step=2"]).unwrap();
     let mut executor = start(World::default().with_faults(faults).together(), toy(2));
-    executor.step(batch()).unwrap();
-    let error = executor.step(batch()).unwrap_err().to_string();
-    assert!(error.starts_with("rank 0: step 2: "), "{error}");
+    executor.step(batch_of(WIDTH)).unwrap();
+    let error = executor.step(batch_of(WIDTH)).unwrap_err().to_string();
+    assert!(error.starts_with("rank 0: step 2: ") && error.contains("rank 0 waits in a collective"), "{error}");
 
     let mut apart = start(World::default(), toy(2));
     let mut together = start(World::default().together(), toy(2));
     for executor in [&mut apart, &mut together] {
-        executor.step(batch()).unwrap();
+        executor.step(batch_of(WIDTH)).unwrap();
     }
     let mut replay = Replay::in_place_of(together).unwrap();
-    apart.step(batch()).unwrap();
-    replay.step(1, &batch()).unwrap();
+    apart.step(batch_of(WIDTH)).unwrap();
+    replay.step(1, &batch_of(WIDTH)).unwrap();
     assert!(replay.compare(&apart).unwrap().is_ok());
 }

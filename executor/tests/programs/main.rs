@@ -64,7 +64,12 @@ fn map(shape: &[u64], strides: &[&[i64]], code: Vec<Instr>) -> Map {
 
 /// `w -= lr * sum over the batch of x`; outputs the sum, and `x + w` of each sample.
 fn program(mesh: Mesh) -> Program {
-    let (batch, width) = (8u64, 3u64);
+    program_of(mesh, 3)
+}
+
+/// The same of so many elements.
+fn program_of(mesh: Mesh, width: u64) -> Program {
+    let batch = 8u64;
     let time = mesh.microbatch_axis();
     let local = batch / mesh.size(DP) / mesh.microbatches();
     let split = |rank: usize| {
@@ -163,8 +168,12 @@ fn program(mesh: Mesh) -> Program {
 }
 
 fn batch() -> Arc<Vec<Tensor>> {
-    let values: Vec<f32> = (0..24).map(|i| (i * i % 17) as f32).collect();
-    Arc::new(vec![Tensor::from_f32(&[8, 3], &values)])
+    batch_of(3)
+}
+
+fn batch_of(width: u64) -> Arc<Vec<Tensor>> {
+    let values: Vec<f32> = (0..8 * width).map(|i| (i * i % 17) as f32).collect();
+    Arc::new(vec![Tensor::from_f32(&[8, width], &values)])
 }
 
 #[test]
