@@ -46,10 +46,18 @@ pub fn lay(control: &Control) -> Result<Vec<(u64, TcpStream)>, Failure> {
         thread::sleep(PAUSE);
     }
     wires.sort_by_key(|(rank, _)| *rank);
-    let prepared = wires.iter().try_for_each(|(_, stream)| stream.set_nonblocking(false).and_then(|()| stream.set_nodelay(true)));
+    let prepared = wires.iter().try_for_each(|(_, stream)| prepare(stream));
     prepared.map_err(|e: io::Error| control.fail(format!("its connections fail: {e}")))?;
     control.barrier()?;
     Ok(wires)
+}
+
+/// What ends a handshake ends no wait for another rank, however long that one computes.
+fn prepare(stream: &TcpStream) -> io::Result<()> {
+    stream.set_nonblocking(false)?;
+    stream.set_read_timeout(None)?;
+    stream.set_write_timeout(None)?;
+    stream.set_nodelay(true)
 }
 
 fn reach(control: &Control, address: &[u8], until: Instant) -> Result<TcpStream, String> {

@@ -222,6 +222,8 @@ fn rank_0_gathers_alone_and_wires_lead_to_every_rank() {
         let mut wires = shardc_launch::wires::lay(&control).unwrap();
         wires.iter_mut().for_each(|(to, stream)| stream.write_all(&[own as u8, *to as u8]).unwrap());
         for (from, stream) in &mut wires {
+            // A rank may compute for longer than a handshake may take.
+            assert_eq!((stream.read_timeout().unwrap(), stream.write_timeout().unwrap()), (None, None));
             let mut bytes = [0; 2];
             stream.read_exact(&mut bytes).unwrap();
             assert_eq!(bytes, [*from as u8, own as u8]);

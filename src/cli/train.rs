@@ -48,7 +48,7 @@ pub struct Train {
     /// How many passes over the data
     #[arg(long, value_name = "N", conflicts_with = "steps", value_parser = clap::value_parser!(u64).range(1..))]
     epochs: Option<u64>,
-    /// Compare all replicas of the state bit by bit after each K steps
+    /// Compare all replicas of the state bit by bit after each K steps; each rank has its own then
     #[arg(long, value_name = "K", value_parser = clap::value_parser!(u64).range(1..))]
     check_replicas: Option<u64>,
     /// Make a fault on CPU ranks, such as `kill:rank=1,step=3`, to see what becomes of a run
