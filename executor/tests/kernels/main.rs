@@ -273,7 +273,7 @@ fn threads_change_nothing() {
     let mut convolutions = vec![];
     for result in [ConvResult::Output, ConvResult::Input, ConvResult::Weight] {
         convolutions.push(conv(result, 5, 1, [33, 40], square(16, 3, 1, 1)));
-        convolutions.push(conv(result, 3, 2, [70, 50], square(23, 3, 1, 1)));
+        convolutions.push(conv(result, 7, 2, [70, 50], square(23, 3, 1, 1)));
         convolutions.push(conv(result, 9, 1, [200, 70], square(4, 3, 1, 1)));
         convolutions.push(conv(result, 8, 1, [200, 170], square(4, 3, 1, 1)));
         convolutions.push(conv(result, 16, 2, [140, 70], square(4, 3, 1, 1)));

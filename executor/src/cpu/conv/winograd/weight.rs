@@ -9,11 +9,14 @@ use crate::cpu::threads::Threads;
 use crate::cpu::window::Window;
 use std::ops::Range;
 
-/// For fewer tiles it is not worth adding up all points of all kernels.
+/// For fewer tiles, and for fewer than a quarter of the channels on both sides, it is not worth
+/// adding up all points of all kernels.
 const FEW: usize = 192;
 
-/// About so many tiles are transformed together.
-const TOGETHER: usize = 128;
+/// The points of so many elements of both sides are made together, but of at least and at most so
+/// many tiles.
+const TOGETHER: usize = 1 << 16;
+const TILES: [usize; 2] = [64, 128];
 
 /// The points of so many elements of both sides are held at a time.
 const HELD: usize = 1 << 17;
@@ -24,7 +27,8 @@ pub struct Weight {
     cpu: Vectors,
     sizes: Sizes,
     planes: Planes,
-    /// All tiles, in parts that are transformed together, and how many parts are held at a time.
+    /// All tiles, in parts that are transformed together, and how many parts are held at a time at
+    /// least.
     parts: Vec<Part>,
     held: usize,
     /// The panels of channels of the input.
@@ -47,10 +51,11 @@ impl Weight {
         let cpu = Vectors::detect()?;
         let planes = Planes::of(&sizes, window)?;
         let [height, width] = planes.tiles();
-        if sizes.batch * height * width < FEW {
+        let channels = sizes.inputs + sizes.outputs;
+        if sizes.batch * height * width < FEW.max(channels / 4) {
             return None;
         }
-        let (rows, images) = planes.rows_of(TOGETHER, &sizes);
+        let (rows, images) = planes.rows_of((TOGETHER / channels).clamp(TILES[0], TILES[1]), &sizes);
         let mut parts = vec![];
         for image in (0..sizes.batch).step_by(images) {
             for row in (0..height).step_by(rows) {
@@ -62,11 +67,12 @@ impl Weight {
         let mut terms: Vec<(usize, Terms)> = vec![];
         for Part { tiles, .. } in &parts {
             if terms.iter().all(|(known, _)| known != tiles) {
-                terms.push((*tiles, Terms::new((0..*tiles).map(|tile| (tile * step) as u32).collect())));
+                let offsets = (0..*tiles).map(|tile| u32::try_from(tile * step).ok()).collect::<Option<_>>()?;
+                terms.push((*tiles, Terms::new(offsets)));
             }
         }
         let most = images * rows * width;
-        let held = (HELD / (sizes.inputs + sizes.outputs) / most).max(1);
+        let held = (HELD / channels / most).max(1);
         Some(Weight { cpu, sizes, planes, parts, held, panels: panels(sizes.inputs), terms })
     }
 
@@ -76,10 +82,12 @@ impl Weight {
         let most = self.parts.iter().map(|part| part.tiles).max().unwrap_or(0);
         let (of_part, of_point) = (self.seen(most) + self.made(most), s.outputs * groups(s.inputs));
         let work = s.batch * s.outputs * s.inputs * s.taps * s.output / 8;
-        lines::with_lines(self.held.min(self.parts.len()) * of_part + POINTS * of_point, |memory: &mut [Line]| {
+        // However many parts are held, they are added one after another.
+        let held = self.held.max(threads.0).min(self.parts.len());
+        lines::with_lines(held * of_part + POINTS * of_point, |memory: &mut [Line]| {
             let (sums, memory) = memory.split_at_mut(POINTS * of_point);
             for (group, result) in result.chunks_mut(s.outputs * s.inputs * s.taps).enumerate() {
-                for (number, parts) in self.parts.chunks(self.held).enumerate() {
+                for (number, parts) in self.parts.chunks(held).enumerate() {
                     let items = parts.iter().zip(memory.chunks_mut(of_part)).collect();
                     threads.for_each(work, items, |(part, points)| self.transform(part, group, y, x, points));
                     let held: Vec<(&Part, &[Line])> = parts.iter().zip(memory.chunks(of_part)).collect();
