@@ -11,6 +11,7 @@ use shardc_executor::world::World;
 use shardc_frontend::spec;
 use shardc_ir::dtype::DType;
 use shardc_ir::plan::StateRole;
+use shardc_ir::plan::set::PlanSet;
 use shardc_testkit::counted;
 use std::path::Path;
 use std::sync::Arc;
@@ -49,23 +50,29 @@ const JOBS: &[(&str, &str, &str, &str)] = &[
     ("vit", "data.npz", ADAMW, "mesh dp=8\nbatch 8\ndata axis=dp\n"),
 ];
 
+/// The programs of a job, its data, and what starts its ranks in a world.
+fn job(model: &str, data: &str, rest: &str) -> (PlanSet, Dataset, impl Fn(World) -> Executor) {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/models").join(model);
+    let text = format!("{rest}loss cross_entropy logits=logits labels=y\n");
+    let spec = spec::parse(Path::new("job.shard"), &text).expect("the spec is good");
+    let compiled = shardc::compile(&folder.join("model.onnx"), &spec, &Options::default()).expect("the job compiles");
+    let programs = compiled.plans.training.expect("the job trains").programs;
+    let options = DataOptions::default();
+    let data = Dataset::open(&folder.join(data), input_specs(&programs), programs.first().batch, &options).expect("data fit");
+    let own = programs.clone();
+    let start = move |world: World| {
+        let mut executor = Executor::within(world, own.clone(), 1).expect("the program loads");
+        let weight = |name: &str| compiled.weights.get(name).and_then(|w| w.load().ok()).map(Tensor::from);
+        executor.initialise(weight).expect("the weights are there");
+        executor
+    };
+    (programs, data, start)
+}
+
 #[test]
 fn plans_say_what_is_sent_held_and_computed() {
     for (model, data, optimizer, layout) in JOBS {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/models").join(model);
-        let text = format!("{layout}loss cross_entropy logits=logits labels=y\n{optimizer}");
-        let spec = spec::parse(Path::new("job.shard"), &text).expect("the spec is good");
-        let compiled = shardc::compile(&folder.join("model.onnx"), &spec, &Options::default()).expect("the job compiles");
-        let program = compiled.plans.training.expect("the job trains").programs;
-        let options = DataOptions::default();
-        let data =
-            Dataset::open(&folder.join(data), input_specs(&program), program.first().batch, &options).expect("the data fits");
-        let start = |world: World| {
-            let mut executor = Executor::within(world, program.clone(), 1).expect("the program loads");
-            let weight = |name: &str| compiled.weights.get(name).and_then(|w| w.load().ok()).map(Tensor::from);
-            executor.initialise(weight).expect("the weights are there");
-            executor
-        };
+        let (program, data, start) = job(model, data, &format!("{layout}{optimizer}"));
         let mut executor = start(World::default());
         executor.step(data.batch(0)).expect("the step runs");
         let mut delayed = start(World::with_delays(7, Duration::from_micros(200)));
@@ -103,20 +110,13 @@ fn plans_say_what_is_sent_held_and_computed() {
 /// A step that is given up changes nothing of what ranks hold in common, and they go on.
 #[test]
 fn a_step_is_given_up_by_all_ranks() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/models/mlp");
-    let text = format!("mesh dp=2\nbatch 32\ndata axis=dp\nloss cross_entropy logits=logits labels=y\n{SGD}");
-    let spec = spec::parse(Path::new("job.shard"), &text).expect("the spec is good");
-    let compiled = shardc::compile(&folder.join("model.onnx"), &spec, &Options::default()).expect("the job compiles");
-    let program = compiled.plans.training.expect("the job trains").programs;
-    let data =
-        Dataset::open(&folder.join("data.npz"), input_specs(&program), 32, &DataOptions::default()).expect("the data fits");
+    let (_, data, start) = job("mlp", "data.npz", &format!("mesh dp=2\nbatch 32\ndata axis=dp\n{SGD}"));
     let mut bad = (*data.batch(0)).clone();
     let x = bad.iter_mut().find(|array| array.dtype == DType::F32).expect("an input of floats");
     x.bytes[..4].copy_from_slice(&f32::NAN.to_le_bytes());
     let bad = Arc::new(bad);
     let states = |world: World| {
-        let mut executor = Executor::within(world, program.clone(), 1).expect("the program loads");
-        executor.initialise(|name| compiled.weights.get(name).and_then(|w| w.load().ok()).map(Tensor::from)).expect("weights");
+        let mut executor = start(world);
         for batch in [data.batch(0), bad.clone(), data.batch(1)] {
             let given = executor.step_if_finite(batch).expect("the step runs");
             assert!(given.outputs.contains_key("grad_norm"));
@@ -131,15 +131,8 @@ fn a_step_is_given_up_by_all_ranks() {
 /// A replay from another state is told apart, at the first element that differs.
 #[test]
 fn a_replay_shows_the_first_difference() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/models/mlp");
-    let text = format!("mesh dp=2\nbatch 32\ndata axis=dp\nloss cross_entropy logits=logits labels=y\n{SGD}");
-    let spec = spec::parse(Path::new("job.shard"), &text).expect("the spec is good");
-    let compiled = shardc::compile(&folder.join("model.onnx"), &spec, &Options::default()).expect("the job compiles");
-    let program = compiled.plans.training.expect("the job trains").programs;
-    let data =
-        Dataset::open(&folder.join("data.npz"), input_specs(&program), 32, &DataOptions::default()).expect("the data fits");
-    let mut executor = Executor::new(program, 1).expect("the program loads");
-    executor.initialise(|name| compiled.weights.get(name).and_then(|w| w.load().ok()).map(Tensor::from)).expect("weights");
+    let (_, data, start) = job("mlp", "data.npz", &format!("mesh dp=2\nbatch 32\ndata axis=dp\n{SGD}"));
+    let mut executor = start(World::default());
     let mut replay = Replay::of(&executor).expect("memory for the ranks");
     executor.step(data.batch(0)).expect("the step runs");
     replay.step(0, &data.batch(0)).expect("the step runs");

@@ -113,7 +113,7 @@ impl Planes {
         let ([height, width], channels) = (planes.tiles(), s.inputs + s.outputs);
         let filled = s.inputs.next_multiple_of(LINE) + s.outputs.next_multiple_of(LINE);
         let is_wide = 2 * s.inputs * s.outputs >= NARROW * filled && made.iter().all(|size| *size >= SMALL);
-        let fits = s.inputs * s.outputs <= MOST && width * channels <= MOST;
+        let fits = s.groups * s.inputs * s.outputs <= MOST && width * channels <= MOST;
         (is_wide && fits && s.batch * height * width >= FEW.max(channels / 8)).then_some(planes)
     }
 
