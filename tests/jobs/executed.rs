@@ -51,7 +51,7 @@ const JOBS: &[(&str, &str, &str, &str)] = &[
 ];
 
 /// The programs of a job, its data, and what starts its ranks in a world.
-fn job(model: &str, data: &str, rest: &str) -> (PlanSet, Dataset, impl Fn(World) -> Executor) {
+fn job(model: &str, data: &str, rest: &str) -> (PlanSet, Dataset, impl Fn(World) -> Executor + use<>) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/models").join(model);
     let text = format!("{rest}loss cross_entropy logits=logits labels=y\n");
     let spec = spec::parse(Path::new("job.shard"), &text).expect("the spec is good");

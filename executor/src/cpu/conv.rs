@@ -162,19 +162,30 @@ fn implicit(_dtype: DType, _sizes: Sizes, _window: &Window) -> Option<Method> {
 impl Launch for Prepared {
     fn launch(&self, Arguments { reads, mut writes, threads, .. }: Arguments<'_>) -> Result<(), Reason> {
         #[cfg(target_arch = "x86_64")]
-        if let (Slice::F32(first), Slice::F32(second), SliceMut::F32(result)) = (reads[0], reads[1], &mut writes[0]) {
-            let result = &mut result[..self.sizes.elements(self.sizes.result)];
-            match &self.method {
-                Method::Implicit(implicit) => return Ok(implicit.run(second, first, result, threads)),
-                Method::Winograd(winograd) => return Ok(winograd.run(second, first, result, threads)),
-                _ => {}
-            }
+        if let (Slice::F32(first), Slice::F32(second), SliceMut::F32(result)) = (reads[0], reads[1], &mut writes[0])
+            && self.by_vectors(second, first, result, threads)
+        {
+            return Ok(());
         }
         match self.dtype {
             DType::F64 => run::<f64>(self, reads, writes.remove(0), threads),
             _ => run::<f32>(self, reads, writes.remove(0), threads),
         }
         Ok(())
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+impl Prepared {
+    /// Runs it, where its method is one of vector instructions; whether it is.
+    fn by_vectors(&self, a: &[f32], b: &[f32], result: &mut [f32], threads: Threads) -> bool {
+        let result = &mut result[..self.sizes.elements(self.sizes.result)];
+        match &self.method {
+            Method::Implicit(implicit) => implicit.run(a, b, result, threads),
+            Method::Winograd(winograd) => winograd.run(a, b, result, threads),
+            _ => return false,
+        }
+        true
     }
 }
 

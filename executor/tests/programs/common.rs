@@ -12,7 +12,6 @@ use shardc_ir::kernel::*;
 use shardc_ir::mesh::Mesh;
 use shardc_ir::plan::set::Name;
 use shardc_ir::plan::*;
-use shardc_ir::scalar::{Binary, Instr};
 use std::time::Duration;
 
 /// Elements and bytes of the toy's one state variable, of which two, three or four ranks have shares
