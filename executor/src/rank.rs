@@ -62,7 +62,8 @@ impl Rank {
         self.common.as_mut()
     }
 
-    /// How many ranks share out a turn: each does its part of an update of what they hold in common.
+    /// How many ranks share out a turn: each does its part of an update of what they hold in
+    /// common.
     pub fn shared_by(&self, turn: Turn) -> usize {
         let Turn::Launch(launch) = turn else { return 1 };
         self.common.as_ref().map_or(1, |common| common.shared_by(launch))
@@ -200,7 +201,8 @@ impl Rank {
         &self.arena
     }
 
-    /// Runs a step; `is_share` says whether it is a share of an update of what ranks hold in common.
+    /// Runs a step; `is_share` says whether it is a share of an update of what ranks hold in
+    /// common.
     fn launch(
         &mut self,
         kernel: &Kernel,

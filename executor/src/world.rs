@@ -57,7 +57,8 @@ pub struct World {
 pub enum Wait {
     /// The other members of a call.
     Call(CollectiveKind),
-    /// The other ranks that hold state variables in common, at the beginning or end of their update.
+    /// The other ranks that hold state variables in common, at the beginning or end of their
+    /// update.
     Update,
     /// That a rank receives what was sent to it.
     Send(u64),
@@ -128,9 +129,9 @@ impl World {
         World { strict: true, ..self }
     }
 
-    /// The same world, whose ranks hold in common the state variables that would be the same on each
-    /// of them (see [`crate::common`]), if they are threads: less memory is used, and a replica
-    /// cannot differ from another.
+    /// The same world, whose ranks hold in common the state variables that would be the same on
+    /// each of them (see [`crate::common`]), if they are threads: less memory is used, and a
+    /// replica cannot differ from another.
     pub fn together(self) -> World {
         World { together: true, ..self }
     }

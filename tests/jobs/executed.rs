@@ -1,6 +1,6 @@
 //! Runs do what their plans say: the bytes that each rank sends and holds; and the bits of a step
-//! are those of all ranks in lockstep, whatever the timing of the threads, and whether replicas hold
-//! their state in common.
+//! are those of all ranks in lockstep, whatever the timing of the threads, and whether replicas
+//! hold their state in common.
 
 use shardc::Options;
 use shardc_executor::data::{Dataset, Options as DataOptions, input_specs};

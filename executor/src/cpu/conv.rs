@@ -1,9 +1,9 @@
 //! Conv: convolutions and their gradients.
 //!
 //! One that sees single inputs is a contraction as it stands. Neighbourhoods of 3 x 3 in f32 go by
-//! tiles of 2 x 2 results where planes and channels suffice (`winograd`). Groups of single channels with small
-//! planes are summed in lines of channels ([`depthwise`]), other groups of few channels tap by tap
-//! ([`direct`]). All others are contractions over unfolded inputs (Chellapilla, Puri and
+//! tiles of 2 x 2 results where planes and channels suffice (`winograd`). Groups of single channels
+//! with small planes are summed in lines of channels ([`depthwise`]), other groups of few channels
+//! tap by tap ([`direct`]). All others are contractions over unfolded inputs (Chellapilla, Puri and
 //! Simard: High performance convolutional neural networks for document processing, 2006): in f32,
 //! where the processor has AVX-512 or AVX2, these are never made (`implicit`); elsewhere they are,
 //! in panels ([`columns`]).

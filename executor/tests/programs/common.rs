@@ -14,8 +14,8 @@ use shardc_ir::plan::set::Name;
 use shardc_ir::plan::*;
 use std::time::Duration;
 
-/// Elements and bytes of the toy's one state variable, of which two, three or four ranks have shares
-/// of different lengths.
+/// Elements and bytes of the toy's one state variable, of which two, three or four ranks have
+/// shares of different lengths.
 const WIDTH: u64 = 208;
 const W: u64 = 4 * WIDTH;
 
