@@ -305,7 +305,7 @@ fn sends_that_cross_belong_in_one_group() {
 fn mismatches_end_as_errors() {
     type Ranks = fn(u64, &mut Communicator) -> Result<(), Reason>;
     let mesh = Mesh::new([("dp".to_string(), 2), ("tp".to_string(), 2)], 1);
-    let cases: [(&str, Ranks); 6] = [
+    let cases: [(&str, Ranks); 8] = [
         ("rank 0 sends 4 f32 to rank 1, which expects 2 f32", |rank, c| match rank {
             0 => c.send(1, DType::F32, &[0; 16]),
             1 => c.receive(0, DType::F32, &mut [0; 8]),
@@ -329,6 +329,14 @@ fn mismatches_end_as_errors() {
         ("no rank can go on: rank 0 waits in a collective (AllReduce), rank 2 waits in a collective", |rank, c| {
             let axes: &[u8] = if rank == 0 { &[1] } else { &[0] };
             run(c, &collective(CollectiveKind::AllReduce, axes, 2), &[], bytes_mut(&mut [0.0; 2]))
+        }),
+        ("no rank can go on: rank 0 waits to update what ranks hold in common", |rank, c| match rank {
+            0 => c.meet(&[AxisId(0)]),
+            _ => Ok(()),
+        }),
+        ("its update failed", |rank, c| match rank {
+            0 => Err("its update failed".into()),
+            _ => c.meet(&[AxisId(0), AxisId(1)]),
         }),
         ("it is broken", |rank, c| match rank {
             0 => Err("it is broken".into()),

@@ -252,6 +252,14 @@ impl Vectors {
         unsafe { std::arch::x86_64::_mm_sfence() }
     }
 
+    /// The columns of at most 16 lines, missing ones 0.
+    pub fn columns_of(self, lines: &[Line]) -> [Line; LINE] {
+        let (mut rows, mut columns): ([&[f32]; LINE], _) = ([&[]; LINE], [[0.0; LINE]; LINE]);
+        rows.iter_mut().zip(lines).for_each(|(row, line)| *row = line);
+        self.interleave(&rows, &mut columns, 1);
+        columns
+    }
+
     /// Packs terms of 16 rows, missing ones 0: `lines[k * width][i]` is `rows[i][k]`.
     ///
     /// # Panics

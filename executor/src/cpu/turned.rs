@@ -55,12 +55,8 @@ fn turn_vectors(planes: &[f32], elements: usize, lines: &mut [[f32; LINE]]) -> b
 #[cfg(target_arch = "x86_64")]
 fn turn_vectors_back(lines: &[[f32; LINE]], elements: usize, planes: &mut [f32]) -> bool {
     let Some(vectors) = Vectors::detect().filter(|_| elements >= LINE) else { return false };
-    let mut square = [[0.0; LINE]; LINE];
     for (block, lines) in lines.chunks(LINE).enumerate() {
-        let mut rows: [&[f32]; LINE] = [&[]; LINE];
-        rows.iter_mut().zip(lines).for_each(|(row, line)| *row = line);
-        vectors.interleave(&rows, &mut square, 1);
-        for (plane, row) in planes.chunks_exact_mut(elements).zip(&square) {
+        for (plane, row) in planes.chunks_exact_mut(elements).zip(&vectors.columns_of(lines)) {
             let plane = &mut plane[block * LINE..];
             match plane.first_chunk_mut() {
                 Some(plane) => *plane = *row,

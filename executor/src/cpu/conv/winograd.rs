@@ -280,11 +280,7 @@ impl OfPlanes {
                     let mut block: Block = [[[0.0; LINE]; WIDTH]; HEIGHT];
                     for (depth, kernels) in kernels.chunks(DEPTH * width).enumerate() {
                         let (before, terms) = (&before[depth * DEPTH..], &self.terms[usize::from(kernels.len() < DEPTH * width)]);
-                        match width {
-                            1 => self.cpu.multiply::<1>(before, rows, terms, kernels, &mut block, depth > 0),
-                            2 => self.cpu.multiply::<2>(before, rows, terms, kernels, &mut block, depth > 0),
-                            _ => self.cpu.multiply::<3>(before, rows, terms, kernels, &mut block, depth > 0),
-                        }
+                        multiply(self.cpu, *width, (before, rows), terms, kernels, &mut block, depth > 0);
                     }
                     for (tile, row) in (tile..tiles).zip(&block) {
                         behind[tile * groups + first..][..*width].copy_from_slice(&row[..*width]);
@@ -296,15 +292,28 @@ impl OfPlanes {
 
     /// Puts lines where their channels are.
     fn turn_back(&self, lines: &[Line], made: &mut Tile<'_, f32>) {
-        let mut square = [[0.0; LINE]; LINE];
         for (block, lines) in lines.chunks(LINE).enumerate() {
-            let mut rows: [&[f32]; LINE] = [&[]; LINE];
-            rows.iter_mut().zip(lines).for_each(|(row, line)| *row = line);
-            self.cpu.interleave(&rows, &mut square, 1);
-            for (channel, elements) in (0..made.rows()).zip(&square) {
+            for (channel, elements) in (0..made.rows()).zip(&self.cpu.columns_of(lines)) {
                 made.row(channel)[block * LINE..][..lines.len()].copy_from_slice(&elements[..lines.len()]);
             }
         }
+    }
+}
+
+/// See [`Vectors::multiply`], with panels of so many groups.
+fn multiply(
+    cpu: Vectors,
+    width: usize,
+    (a, rows): (&[f32], [usize; HEIGHT]),
+    terms: &Terms,
+    b: &[Line],
+    block: &mut Block,
+    accumulate: bool,
+) {
+    match width {
+        1 => cpu.multiply::<1>(a, rows, terms, b, block, accumulate),
+        2 => cpu.multiply::<2>(a, rows, terms, b, block, accumulate),
+        _ => cpu.multiply::<3>(a, rows, terms, b, block, accumulate),
     }
 }
 

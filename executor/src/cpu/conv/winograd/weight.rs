@@ -2,7 +2,7 @@
 //! what each sees and makes, point by point.
 
 use super::transforms::{POINTS, made_to_points, points_to_kernel, seen_to_points};
-use super::{Planes, groups, odd, panels, turn};
+use super::{Planes, groups, multiply, odd, panels, turn};
 use crate::cpu::conv::Sizes;
 use crate::cpu::lines::{self, Block, HEIGHT, LINE, Line, Terms, Vectors, WIDTH};
 use crate::cpu::threads::Threads;
@@ -34,7 +34,7 @@ pub struct Weight {
     /// The panels of channels of the input.
     panels: Vec<(usize, usize)>,
     /// For each number of tiles that a part has where its terms are.
-    terms: Vec<(usize, Terms)>,
+    terms: Vec<Terms>,
 }
 
 /// Some rows of tiles of some samples in one group.
@@ -43,6 +43,8 @@ struct Part {
     images: Range<usize>,
     rows: Range<usize>,
     tiles: usize,
+    /// Which terms are its own.
+    terms: usize,
 }
 
 impl Weight {
@@ -56,19 +58,18 @@ impl Weight {
             return None;
         }
         let (rows, images) = planes.rows_of((TOGETHER / channels).clamp(TILES[0], TILES[1]), &sizes);
-        let mut parts = vec![];
+        let step = sizes.outputs.next_multiple_of(LINE);
+        let (mut parts, mut terms): (Vec<Part>, Vec<Terms>) = (vec![], vec![]);
         for image in (0..sizes.batch).step_by(images) {
             for row in (0..height).step_by(rows) {
                 let (images, rows) = (image..(image + images).min(sizes.batch), row..(row + rows).min(height));
-                parts.push(Part { tiles: images.len() * rows.len() * width, images, rows });
-            }
-        }
-        let step = sizes.outputs.next_multiple_of(LINE);
-        let mut terms: Vec<(usize, Terms)> = vec![];
-        for Part { tiles, .. } in &parts {
-            if terms.iter().all(|(known, _)| known != tiles) {
-                let offsets = (0..*tiles).map(|tile| u32::try_from(tile * step).ok()).collect::<Option<_>>()?;
-                terms.push((*tiles, Terms::new(offsets)));
+                let tiles = images.len() * rows.len() * width;
+                let known = terms.iter().position(|known| known.len() == tiles);
+                if known.is_none() {
+                    let offsets = (0..tiles).map(|tile| u32::try_from(tile * step).ok());
+                    terms.push(Terms::new(offsets.collect::<Option<_>>()?));
+                }
+                parts.push(Part { images, rows, tiles, terms: known.unwrap_or(terms.len() - 1) });
             }
         }
         let most = images * rows * width;
@@ -168,14 +169,9 @@ impl Weight {
                     self.panels.iter().take_while(|panel| panel.0 < *first).map(|panel| POINTS * odd(panel.1 * part.tiles)).sum();
                 let seen = &seen[before + point * stride..][..width * part.tiles];
                 let made = made[point * odd(groups(self.sizes.outputs) * part.tiles)..].as_flattened();
-                let Some((_, terms)) = self.terms.iter().find(|(tiles, _)| *tiles == part.tiles) else { continue };
                 let rows = std::array::from_fn(|i| (row + i).min(last));
                 let accumulate = accumulate || number > 0;
-                match width {
-                    1 => self.cpu.multiply::<1>(made, rows, terms, seen, &mut block, accumulate),
-                    2 => self.cpu.multiply::<2>(made, rows, terms, seen, &mut block, accumulate),
-                    _ => self.cpu.multiply::<3>(made, rows, terms, seen, &mut block, accumulate),
-                }
+                multiply(self.cpu, *width, (made, rows), &self.terms[part.terms], seen, &mut block, accumulate);
             }
             sums.chunks_mut(of_x).zip(&block).for_each(|(sums, row)| sums[*first..][..*width].copy_from_slice(&row[..*width]));
         }
@@ -183,12 +179,10 @@ impl Weight {
 
     /// The kernels of a channel that is made, of whose sums the points lie so far apart.
     fn finish(&self, sums: &[Line], of_point: usize, kernels: &mut [f32]) {
-        let (mut taps, mut turned) = ([[0.0; LINE]; 9], [[0.0; LINE]; LINE]);
+        let mut taps = [[0.0; LINE]; 9];
         for (block, kernels) in kernels.chunks_mut(LINE * taps.len()).enumerate() {
             points_to_kernel(&sums[block..], of_point, &mut taps);
-            let mut rows: [&[f32]; LINE] = [&[]; LINE];
-            rows.iter_mut().zip(&taps).for_each(|(row, tap)| *row = tap);
-            self.cpu.interleave(&rows, &mut turned, 1);
+            let turned = self.cpu.columns_of(&taps);
             kernels.chunks_mut(taps.len()).zip(&turned).for_each(|(kernel, taps)| kernel.copy_from_slice(&taps[..kernel.len()]));
         }
     }
