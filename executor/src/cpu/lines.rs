@@ -260,6 +260,25 @@ impl Vectors {
         columns
     }
 
+    /// Puts the columns of at most 16 lines side by side, each with whatever follows it up to the
+    /// next.
+    ///
+    /// # Panics
+    /// If there is no room for the last and a line behind it.
+    #[inline]
+    pub fn side_by_side(self, lines: &[Line], out: &mut [f32]) {
+        assert!(lines.len() <= LINE && (LINE - 1) * lines.len() + LINE <= out.len(), "columns fit");
+        match self.0 {
+            // SAFETY: the level was found, and the last column fits.
+            Level::Avx512 => unsafe { avx512::side_by_side(lines, out.as_mut_ptr()) },
+            Level::Avx2 => {
+                for (column, elements) in self.columns_of(lines).iter().enumerate() {
+                    out[column * lines.len()..][..LINE].copy_from_slice(elements);
+                }
+            }
+        }
+    }
+
     /// Packs terms of 16 rows, missing ones 0: `lines[k * width][i]` is `rows[i][k]`.
     ///
     /// # Panics

@@ -275,8 +275,9 @@ fn threads_change_nothing() {
         convolutions.push(conv(result, 5, 1, [33, 40], square(16, 3, 1, 1)));
         convolutions.push(conv(result, 7, 2, [70, 50], square(23, 3, 1, 1)));
         convolutions.push(conv(result, 9, 1, [200, 70], square(4, 3, 1, 1)));
-        convolutions.push(conv(result, 8, 1, [200, 170], square(4, 3, 1, 1)));
-        convolutions.push(conv(result, 16, 2, [140, 70], square(4, 3, 1, 1)));
+        convolutions.push(conv(result, 8, 1, [200, 170], square(3, 3, 1, 1)));
+        convolutions.push(conv(result, 16, 2, [140, 70], square(3, 3, 1, 1)));
+        convolutions.push(conv(result, 16, 1, [140, 170], square(2, 3, 1, 1)));
         convolutions.push(conv(result, 2, 1, [30, 20], square(61, 5, 2, 2)));
         convolutions.push(conv(result, 3, 40, [1, 1], square(30, 5, 1, 2)));
         convolutions.push(conv(result, 3, 40, [1, 1], square(33, 3, 2, 1)));

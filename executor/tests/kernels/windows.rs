@@ -32,6 +32,7 @@ fn convolutions_in_parts() {
         (2, 1, 8, 9, square(31, 3, 1, 1)),
         (3, 1, 160, 192, square(2, 3, 1, 1)),
         (16, 1, 160, 192, square(2, 3, 1, 1)),
+        (16, 1, 100, 120, square(4, 5, 1, 2)),
         (32, 2, 20, 130, square(4, 3, 2, 1)),
         (16, 1, 140, 9, square(8, 3, 1, 1)),
         (48, 3, 9, 10, square(7, 5, 2, 2)),
@@ -48,7 +49,7 @@ fn convolutions_in_parts() {
         (8, 1, 160, 192, square(2, 3, 1, 1)),
         (24, 3, 9, 10, square(7, 5, 2, 2)),
         (8, 1, 140, 9, square(8, 3, 1, 1)),
-        (24, 1, 131, 137, square(4, 3, 1, 1)),
+        (24, 1, 131, 137, square(3, 3, 1, 1)),
         (3, 1, 131, 137, square(4, 3, 1, 1)),
     ];
     for (batch, groups, inputs, outputs, window) in cases {
@@ -75,13 +76,14 @@ fn neighbourhoods_in_tiles() {
     let dim = |input: u64, output: u64, pad: i64| WindowDim { input, output, kernel: 3, stride: 1, dilation: 1, pad };
     let mut cases = vec![
         (22, 1, 32, 32, square(6, 3, 1, 1)),
+        (17, 1, 40, 56, square(4, 3, 1, 1)),
         (13, 1, 40, 80, square(8, 3, 1, 1)),
         (3, 2, 70, 37, square(17, 3, 1, 1)),
         (3, 1, 150, 200, square(17, 3, 1, 1)),
         (1, 1, 32, 48, square(130, 3, 1, 1)),
         (11, 1, 48, 64, vec![dim(9, 7, 0), dim(21, 23, 2)]),
         (13, 1, 47, 60, vec![dim(10, 11, 2), dim(11, 10, 0)]),
-        (16, 1, 40, 39, vec![dim(30, 6, 0), dim(6, 40, 1)]),
+        (16, 1, 40, 39, vec![dim(30, 24, 0), dim(28, 34, 1)]),
         (3, 2, 38, 63, vec![WindowDim { kernel: 1, ..dim(1, 1, 0) }, dim(18, 20, 2), dim(16, 16, 1)]),
         (20, 1, 64, 70, vec![dim(16, 16, 1), dim(15, 16, 1)]),
     ];
@@ -94,10 +96,6 @@ fn neighbourhoods_in_tiles() {
         let window = vec![size(), size()];
         cases.push((8, 1 + random.below(2), inputs, outputs, window));
     }
-    #[cfg(target_arch = "x86_64")]
-    let has_vectors = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma");
-    #[cfg(not(target_arch = "x86_64"))]
-    let has_vectors = false;
     for (batch, groups, inputs, outputs, window) in cases {
         let plane = window.iter().map(|dim| dim.output).product::<u64>();
         let terms = (inputs.max(outputs) * 9).max(batch * plane) as f64;
@@ -105,11 +103,55 @@ fn neighbourhoods_in_tiles() {
             let window = window.clone();
             let kernel = Kernel::Conv(Conv { dtype: DType::F32, result, batch, groups, inputs, outputs, window });
             let method = format!("{:?}", cpu::prepare(&kernel, &[None; 2]).unwrap());
-            assert!(!has_vectors || method.contains("Winograd"), "{kernel:?}");
+            assert!(!has_vectors() || method.contains("Winograd"), "{kernel:?}");
             let reads = random.operands(&kernel);
             check(&kernel, &reads, tolerance(DType::F32) * terms.sqrt());
         }
     }
+}
+
+/// The gradients of kernels of small planes, which are summed tap by tap: pads on all sides,
+/// strides, dilations and groups, windows of two to nine taps; channels that fill no line; samples
+/// that are added in one go, in several, and in one that is smaller.
+#[test]
+fn kernels_of_small_planes() {
+    let mut random = Draw::new(29);
+    let dim = |[input, output, kernel, stride, dilation]: [u64; 5], pad: i64| WindowDim {
+        input,
+        output,
+        kernel,
+        stride,
+        dilation,
+        pad,
+    };
+    let cases = [
+        (16, 1, 64, 40, square(2, 3, 1, 1)),
+        (70, 1, 48, 24, square(2, 3, 1, 1)),
+        (130, 2, 17, 9, square(2, 3, 1, 1)),
+        (5, 1, 83, 21, square(3, 3, 1, 1)),
+        (19, 1, 40, 16, square(5, 3, 1, 1)),
+        (8, 3, 50, 33, vec![dim([4, 2, 3, 2, 1], 1), dim([3, 2, 3, 2, 1], 1)]),
+        (9, 1, 31, 8, vec![dim([6, 6, 3, 1, 2], 2), dim([5, 5, 3, 1, 1], 1)]),
+        (300, 1, 16, 30, vec![dim([2, 3, 2, 1, 1], 1)]),
+        (40, 1, 100, 48, vec![dim([4, 4, 5, 1, 1], 2)]),
+        (40, 1, 65, 31, vec![dim([2, 2, 2, 1, 1], 1), dim([2, 2, 2, 1, 1], 0), dim([3, 2, 2, 1, 1], 0)]),
+        (33, 1, 200, 60, vec![dim([6, 6, 9, 1, 1], 4)]),
+    ];
+    for (batch, groups, inputs, outputs, window) in cases {
+        let plane = window.iter().map(|dim| dim.output).product::<u64>();
+        let kernel = Kernel::Conv(Conv { dtype: DType::F32, result: ConvResult::Weight, batch, groups, inputs, outputs, window });
+        let method = format!("{:?}", cpu::prepare(&kernel, &[None; 2]).unwrap());
+        assert!(!has_vectors() || method.contains("ByTaps"), "{kernel:?}");
+        check(&kernel, &random.operands(&kernel), tolerance(DType::F32) * ((batch * plane) as f64).sqrt());
+    }
+}
+
+/// Whether convolutions may go by vector instructions here.
+fn has_vectors() -> bool {
+    #[cfg(target_arch = "x86_64")]
+    return is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma");
+    #[cfg(not(target_arch = "x86_64"))]
+    return false;
 }
 
 /// Windows of which little lies inside, and strides, dilations and pads that reach far.

@@ -8,6 +8,7 @@
 
 mod panels;
 mod samples;
+mod taps;
 mod weight;
 
 use crate::cpu::conv::Sizes;
@@ -20,6 +21,7 @@ use samples::OfSamples;
 use shardc_ir::kernel::ConvResult;
 use std::borrow::Cow;
 use std::ops::Range;
+use taps::ByTaps;
 use weight::Weight;
 
 /// About as many terms are packed at a time.
@@ -37,6 +39,8 @@ pub enum Implicit {
     Samples(Box<OfSamples>),
     /// Of kernels.
     Weight(Box<Weight>),
+    /// Of kernels of small planes.
+    ByTaps(Box<ByTaps>),
 }
 
 impl Implicit {
@@ -44,7 +48,10 @@ impl Implicit {
     pub fn new(sizes: Sizes, window: &Window) -> Option<Implicit> {
         let cpu = Vectors::detect()?;
         match sizes.result {
-            ConvResult::Weight => Weight::new(cpu, sizes, window).map(|weight| Implicit::Weight(Box::new(weight))),
+            ConvResult::Weight => {
+                let by_taps = ByTaps::new(cpu, sizes, window).map(|by_taps| Implicit::ByTaps(Box::new(by_taps)));
+                by_taps.or_else(|| Weight::new(cpu, sizes, window).map(|weight| Implicit::Weight(Box::new(weight))))
+            }
             _ => {
                 let samples = OfSamples::new(cpu, sizes, window).map(|samples| Implicit::Samples(Box::new(samples)));
                 samples.or_else(|| OfPlanes::new(cpu, sizes, window).map(|planes| Implicit::Planes(Box::new(planes))))
@@ -58,6 +65,7 @@ impl Implicit {
             Implicit::Planes(planes) => planes.run(a, b, result, threads),
             Implicit::Samples(samples) => samples.run(a, b, result, threads),
             Implicit::Weight(weight) => weight.run(a, b, result, threads),
+            Implicit::ByTaps(by_taps) => by_taps.run(a, b, result, threads),
         }
     }
 }

@@ -23,9 +23,6 @@ use std::ops::Range;
 use transforms::{OUTSIDE, POINTS, kernel_to_points, points_to_made, seen_to_points};
 use weight::Weight;
 
-/// Planes with fewer rows or columns have few products in any way.
-const SMALL: usize = 6;
-
 /// For fewer tiles, and for fewer than an eighth of the channels on both sides, it is not worth
 /// transforming kernels.
 const FEW: usize = 64;
@@ -112,9 +109,19 @@ impl Planes {
         let planes = Planes { seen, made, pad };
         let ([height, width], channels) = (planes.tiles(), s.inputs + s.outputs);
         let filled = s.inputs.next_multiple_of(LINE) + s.outputs.next_multiple_of(LINE);
-        let is_wide = 2 * s.inputs * s.outputs >= NARROW * filled && made.iter().all(|size| *size >= SMALL);
+        let is_wide = 2 * s.inputs * s.outputs >= NARROW * filled;
+        let saves = 4 * POINTS * height * width <= 3 * planes.products();
         let fits = s.groups * s.inputs * s.outputs <= MOST && width * channels <= MOST;
-        (is_wide && fits && s.batch * height * width >= FEW.max(channels / 8)).then_some(planes)
+        (is_wide && saves && fits && s.batch * height * width >= FEW.max(channels / 8)).then_some(planes)
+    }
+
+    /// The products of a plane with its kernel, without those of pads.
+    fn products(&self) -> usize {
+        let at_tap = |axis: usize, tap: usize| {
+            let (seen, pad) = (self.seen[axis], self.pad[axis]);
+            self.made[axis].min((seen + pad).saturating_sub(tap)).saturating_sub(pad.saturating_sub(tap))
+        };
+        (0..2).map(|axis| (0..3).map(|tap| at_tap(axis, tap)).sum::<usize>()).product()
     }
 
     /// Rows and columns of tiles.

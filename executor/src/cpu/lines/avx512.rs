@@ -133,13 +133,43 @@ pub fn interleave(rows: &[&[f32]; LINE], lines: &mut [Line], width: usize, terms
     for from in (whole..terms).step_by(LINE) {
         let mut part = [_mm512_setzero_si512(); LINE];
         for (part, row) in part.iter_mut().zip(rows) {
-            let row = row.get(from..).unwrap_or_default();
+            // Loads of nothing from nowhere take a thousand instructions' time.
+            let Some(row) = row.get(from..).filter(|row| !row.is_empty()) else { continue };
             // SAFETY: the mask takes elements of the row only.
             *part = _mm512_castps_si512(unsafe { _mm512_maskz_loadu_ps(first_lanes(row.len()), row.as_ptr()) });
         }
         for (k, column) in transposed(part).into_iter().enumerate().take(terms - from) {
             put(&mut lines[(from + k) * width], _mm512_castsi512_ps(column));
         }
+    }
+}
+
+/// See [`Vectors::side_by_side`](super::Vectors::side_by_side).
+///
+/// # Safety
+/// There is room for the last column.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq")]
+pub unsafe fn side_by_side(lines: &[Line], out: *mut f32) {
+    match <&[Line; 9]>::try_from(lines) {
+        // SAFETY: the caller has room.
+        Ok(lines) => unsafe { columns_to(lines, lines.len(), out) },
+        // SAFETY: the caller has room.
+        Err(_) => unsafe { columns_to(lines, lines.len(), out) },
+    }
+}
+
+/// Stores the columns of lines, so many elements apart.
+///
+/// # Safety
+/// There is room for the last column.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq")]
+unsafe fn columns_to(lines: &[Line], step: usize, out: *mut f32) {
+    let mut rows = [_mm512_setzero_si512(); LINE];
+    rows.iter_mut().zip(lines).for_each(|(row, line)| *row = _mm512_castps_si512(load(line)));
+    for (number, column) in transposed(rows).into_iter().enumerate() {
+        // SAFETY: the caller has room.
+        unsafe { _mm512_storeu_ps(out.wrapping_add(number * step), _mm512_castsi512_ps(column)) }
     }
 }
 

@@ -9,9 +9,9 @@ use crate::cpu::threads::Threads;
 use crate::cpu::window::Window;
 use std::ops::Range;
 
-/// For fewer tiles, and for fewer than a quarter of the channels on both sides, it is not worth
+/// For fewer tiles, and for fewer than a sixteenth of the channels on both sides, it is not worth
 /// adding up all points of all kernels.
-const FEW: usize = 192;
+const FEW: usize = 32;
 
 /// The points of so many elements of both sides are made together, but of at least and at most so
 /// many tiles.
@@ -54,7 +54,7 @@ impl Weight {
         let planes = Planes::of(&sizes, window)?;
         let [height, width] = planes.tiles();
         let channels = sizes.inputs + sizes.outputs;
-        if sizes.batch * height * width < FEW.max(channels / 4) {
+        if sizes.batch * height * width < FEW.max(channels / 16) {
             return None;
         }
         let (rows, images) = planes.rows_of((TOGETHER / channels).clamp(TILES[0], TILES[1]), &sizes);
@@ -179,11 +179,11 @@ impl Weight {
 
     /// The kernels of a channel that is made, of whose sums the points lie so far apart.
     fn finish(&self, sums: &[Line], of_point: usize, kernels: &mut [f32]) {
-        let mut taps = [[0.0; LINE]; 9];
+        let (mut taps, mut turned) = ([[0.0; LINE]; 9], [0.0; 10 * LINE]);
         for (block, kernels) in kernels.chunks_mut(LINE * taps.len()).enumerate() {
             points_to_kernel(&sums[block..], of_point, &mut taps);
-            let turned = self.cpu.columns_of(&taps);
-            kernels.chunks_mut(taps.len()).zip(&turned).for_each(|(kernel, taps)| kernel.copy_from_slice(&taps[..kernel.len()]));
+            self.cpu.side_by_side(&taps, &mut turned);
+            kernels.copy_from_slice(&turned[..kernels.len()]);
         }
     }
 }
