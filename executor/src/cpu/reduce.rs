@@ -26,6 +26,10 @@ use shardc_ir::scalar::ScalarProgram;
 /// The most blocks of columns that are added up together: their sums stay in the first cache.
 const TOGETHER: usize = 4;
 
+/// At most so many last positions are reduced apart, and at least so many lie side by side.
+const FEW: u64 = 64;
+const BESIDE: u64 = 512;
+
 /// A reduction made ready.
 #[derive(Debug)]
 pub struct Prepared {
@@ -35,6 +39,8 @@ pub struct Prepared {
     outer: usize,
     reduced: usize,
     inner: usize,
+    /// So many neighbouring results of these are combined to one at last.
+    folded: usize,
     /// The leaf of f32 whose squares are added up in f64.
     squares: Option<usize>,
 }
@@ -42,8 +48,10 @@ pub struct Prepared {
 impl Implements<Reduce> for Cpu {
     fn ready(&self, reduce: &Reduce, _in_place: &[Option<usize>]) -> Result<Self::Ready, Reason> {
         let rank = reduce.reduced.len();
-        let inner_from = reduce.reduced.iter().rposition(|r| *r).map_or(0, |last| last + 1);
-        let group = |d: usize| if d >= inner_from { 2 } else { usize::from(reduce.reduced[d]) };
+        let last = last_folded(reduce);
+        let reduced: Vec<bool> = reduce.reduced.iter().enumerate().map(|(d, reduced)| *reduced && d < last).collect();
+        let inner_from = reduced.iter().rposition(|r| *r).map_or(0, |last| last + 1);
+        let group = |d: usize| if d >= inner_from { 2 } else { usize::from(reduced[d]) };
         let mut order: Vec<usize> = (0..rank).collect();
         order.sort_by_key(|d| group(*d));
         let sizes = |g: usize| -> usize { (0..rank).filter(|d| group(*d) == g).map(|d| reduce.map.shape[d] as usize).product() };
@@ -60,8 +68,21 @@ impl Implements<Reduce> for Cpu {
             outer: sizes(0),
             reduced: sizes(1),
             inner: sizes(2),
+            folded: reduce.map.shape[last..].iter().product::<u64>() as usize,
         }))
     }
+}
+
+/// The first of the last dimensions that are reduced apart from the others, as there are others,
+/// and they are so few positions that what lies side by side is better added to what lies side by
+/// side: such as the positions of small planes, of which many channels are kept.
+fn last_folded(reduce: &Reduce) -> usize {
+    let rank = reduce.reduced.len();
+    let kept = reduce.reduced.iter().rposition(|reduced| !reduced).map_or(0, |last| last + 1);
+    let positions: u64 = reduce.map.shape[kept..].iter().product();
+    let others = reduce.reduced[..kept].iter().rposition(|reduced| *reduced);
+    let beside: u64 = others.map_or(0, |other| reduce.map.shape[other + 1..].iter().product());
+    if (2..=FEW).contains(&positions) && beside >= BESIDE { kept } else { rank }
 }
 
 impl Launch for Prepared {
@@ -114,7 +135,7 @@ fn launch_with<T: Number>(
 fn run<T: Number, A: Number>(p: &Prepared, bound: &Bound<'_, T>, mut write: SliceMut<'_>, threads: Threads) {
     let kept = p.kept();
     if kept == 0 || p.reduced == 0 {
-        each_type!(SliceMut, &mut write, out => lanes::store(Lanes::All(identity::<A>(p.kind)), &mut out[..kept]));
+        each_type!(SliceMut, &mut write, out => lanes::store(Lanes::All(identity::<A>(p.kind)), &mut out[..kept / p.folded]));
         return;
     }
     let chunks = p.chunks();
@@ -130,7 +151,13 @@ fn run<T: Number, A: Number>(p: &Prepared, bound: &Bound<'_, T>, mut write: Slic
         }
     });
     tree(p.kind, &mut partial, chunks, kept);
-    each_type!(SliceMut, &mut write, out => convert(&partial[..kept], &mut out[..kept]));
+    if p.folded > 1 {
+        let mut folded = vec![A::ZERO; kept / p.folded];
+        reduce_rows(p.kind, &partial[..kept], &mut folded);
+        partial = folded;
+    }
+    let results = kept / p.folded;
+    each_type!(SliceMut, &mut write, out => convert(&partial[..results], &mut out[..results]));
 }
 
 /// A part of the work: results `out` of the kept index `outer`.. and inner columns from `column`,
@@ -210,7 +237,7 @@ fn rows<T: Number, A: Number>(p: &Prepared, item: Item<'_, A>, worker: &mut Work
             let together = p.fused.block_at(start, start + rest.len() * p.reduced) / p.reduced;
             let (out, tail) = rest.split_at_mut(together);
             let values = worker.first_result(start, together * p.reduced);
-            reduce_rows(p.kind, accumulators(values, together * p.reduced, &mut converted), out);
+            Terms::of(p.kind, values, together * p.reduced, &mut converted).reduce_rows(p.kind, out);
             (start, rest) = (start + together * p.reduced, tail);
         }
         return;
@@ -223,7 +250,7 @@ fn rows<T: Number, A: Number>(p: &Prepared, item: Item<'_, A>, worker: &mut Work
             let len = p.fused.block_at(at, end);
             let values = worker.first_result(at, len);
             let mut sum = [A::ZERO];
-            reduce_rows(p.kind, accumulators(values, len, &mut converted), &mut sum);
+            Terms::of(p.kind, values, len, &mut converted).reduce_rows(p.kind, &mut sum);
             pairs.push(&sum);
             at += len;
         }
@@ -264,13 +291,9 @@ fn columns<T: Number, A: Number>(p: &Prepared, item: Item<'_, A>, worker: &mut W
             // One block of several rows, or of several blocks of a row one after another.
             let len = if count > 1 { width } else { p.fused.block_at(item.column + from, item.column + width) };
             let values = worker.first_result(start + from, count * len);
-            for values in accumulators(values, count * len, &mut converted).chunks(len) {
-                let sums = &mut group[from..from + len];
-                if held == 0 {
-                    sums.copy_from_slice(values);
-                } else {
-                    combine(p.kind, sums, values);
-                }
+            let values = Terms::of(p.kind, values, count * len, &mut converted);
+            for row in 0..count {
+                values.add(p.kind, row * len, &mut group[from..from + len], held == 0);
                 held += usize::from(from + len == width);
                 if held == ROWS {
                     pairs.push(&group);
@@ -287,23 +310,62 @@ fn columns<T: Number, A: Number>(p: &Prepared, item: Item<'_, A>, worker: &mut W
     pairs.finish(item.out);
 }
 
-/// A block in the type of the accumulators.
-fn accumulators<'s, T: Number, A: Number>(values: Lanes<'s, T>, len: usize, converted: &'s mut Vec<A>) -> &'s [A] {
-    let each: &[T] = match values {
-        Lanes::Each(values) => {
-            if let Some(same) = A::of(T::wrap(values)) {
-                return same;
+/// What is reduced of a block.
+#[derive(Debug, Clone, Copy)]
+enum Terms<'s, A> {
+    /// Of the type of the accumulators.
+    Same(&'s [A]),
+    /// Elements of f32 that are added up in f64.
+    Singles(&'s [f32]),
+}
+
+impl<'s, A: Number> Terms<'s, A> {
+    /// `len` of them, perhaps `converted`.
+    fn of<T: Number>(kind: ReduceKind, values: Lanes<'s, T>, len: usize, converted: &'s mut Vec<A>) -> Terms<'s, A> {
+        let each: &[T] = match values {
+            Lanes::Each(values) => {
+                if let Some(same) = A::of(T::wrap(values)) {
+                    return Terms::Same(same);
+                }
+                if let (ReduceKind::Sum, Slice::F32(values), SliceMut::F64(_)) = (kind, T::wrap(values), A::wrap_mut(&mut [])) {
+                    return Terms::Singles(values);
+                }
+                values
             }
-            values
+            Lanes::All(_) => &[],
+        };
+        converted.resize(len.max(converted.len()), A::ZERO);
+        match values {
+            Lanes::Each(_) => A::load(T::wrap(each), 0, 1, &mut converted[..len]),
+            Lanes::All(value) => A::load(T::wrap(&[value]), 0, 0, &mut converted[..len]),
         }
-        Lanes::All(_) => &[],
-    };
-    converted.resize(len.max(converted.len()), A::ZERO);
-    match values {
-        Lanes::Each(_) => A::load(T::wrap(each), 0, 1, &mut converted[..len]),
-        Lanes::All(value) => A::load(T::wrap(&[value]), 0, 0, &mut converted[..len]),
+        Terms::Same(&converted[..len])
     }
-    &converted[..len]
+
+    /// Reduces each of `out.len()` rows of equal length.
+    fn reduce_rows(self, kind: ReduceKind, out: &mut [A]) {
+        match self {
+            Terms::Same(values) => reduce_rows(kind, values, out),
+            Terms::Singles(values) => {
+                if let SliceMut::F64(out) = A::wrap_mut(out) {
+                    sum_rows(values, out);
+                }
+            }
+        }
+    }
+
+    /// Combines those from `start` on into `sums`, or puts them there if they `are_first`.
+    fn add(self, kind: ReduceKind, start: usize, sums: &mut [A], are_first: bool) {
+        match self {
+            Terms::Same(values) if are_first => sums.copy_from_slice(&values[start..][..sums.len()]),
+            Terms::Same(values) => combine(kind, sums, &values[start..][..sums.len()]),
+            Terms::Singles(values) => {
+                if let SliceMut::F64(sums) = A::wrap_mut(sums) {
+                    add_singles(&values[start..][..sums.len()], sums, are_first);
+                }
+            }
+        }
+    }
 }
 
 /// Combines `chunks` parts of `width` elements into the first one, in a balanced tree.
@@ -339,19 +401,25 @@ simd! {
 
     /// The sum of squares, each rounded to f32.
     fn square_sum(row: &[f32]) -> f64 {
-        let mut lanes = [0.0; LANES];
-        let (whole, rest) = row.as_chunks::<LANES>();
-        for values in whole {
-            for i in 0..LANES {
-                lanes[i] += f64::from(values[i] * values[i]);
-            }
+        sum_in_lanes(row, |value| f64::from(value * value))
+    }
+
+    /// `sums[i] += values[i]`, or the values alone if they `are_first`.
+    fn add_singles(values: &[f32], sums: &mut [f64], are_first: bool) {
+        let pairs = sums.iter_mut().zip(values);
+        if are_first {
+            pairs.for_each(|(sum, value)| *sum = f64::from(*value));
+        } else {
+            pairs.for_each(|(sum, value)| *sum += f64::from(*value));
         }
-        if !rest.is_empty() {
-            for (lane, value) in lanes.iter_mut().zip(rest) {
-                *lane += f64::from(*value * *value);
-            }
+    }
+
+    /// Adds up each of `out.len()` rows of equal length.
+    fn sum_rows(values: &[f32], out: &mut [f64]) {
+        let width = values.len() / out.len();
+        for (out, row) in out.iter_mut().zip(values.chunks_exact(width)) {
+            *out = sum_in_lanes(row, f64::from);
         }
-        fold(lanes, |a, b| a + b)
     }
 
     /// Reduces each of `out.len()` rows of equal length.
@@ -381,6 +449,24 @@ where
         combine(kind, a, b);
         convert(a, into);
     }
+}
+
+/// The sum of what `f` makes of each element of a row, in the order of [`in_lanes`].
+#[inline(always)]
+fn sum_in_lanes(row: &[f32], f: impl Fn(f32) -> f64) -> f64 {
+    let mut lanes = [0.0; LANES];
+    let (whole, rest) = row.as_chunks::<LANES>();
+    for values in whole {
+        for i in 0..LANES {
+            lanes[i] += f(values[i]);
+        }
+    }
+    if !rest.is_empty() {
+        for (lane, value) in lanes.iter_mut().zip(rest) {
+            *lane += f(*value);
+        }
+    }
+    fold(lanes, |a, b| a + b)
 }
 
 /// Reduces a row in 32 lanes, then the lanes in halves.
