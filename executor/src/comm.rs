@@ -64,8 +64,8 @@ struct Member {
     sent: u64,
 }
 
-/// Bytes that a member gives at a time: they stay in the caches until all have read them.
-const PIECE: u64 = 1 << 20;
+/// Bytes that a member gives at a time: the last cache keeps them until all have read them.
+const PIECE: u64 = 1 << 22;
 /// So many bytes are shown as copies, and sums of them made by every member for itself, which saves
 /// barriers.
 const SMALL: usize = 32 << 10;
