@@ -1,11 +1,13 @@
 //! Reduce: sums, maxima and minima of a fused program's result.
 //!
 //! The space is brought into the form `[kept outer, reduced, kept inner]`. Without an inner part
-//! each result is a reduction of a row, in fixed lanes; with one, rows are added to each other.
+//! each result is a reduction of a row, in fixed lanes; with one, rows are added to each other. A
+//! few last positions that are reduced, too, may be kept until all else is reduced.
 //! Partial results meet in a balanced tree, so that the error of a sum grows with the logarithm of
 //! its length, and everything about the order follows from the shape alone.
 
 mod pairwise;
+mod values;
 
 use crate::cpu::element::{Cast, Element, Slice, SliceMut, convert, each_type};
 use crate::cpu::lanes::{self, Lanes};
@@ -18,17 +20,25 @@ use crate::cpu::threads::Threads;
 use crate::cpu::{Arguments, Cpu, Launch};
 use pairwise::Pairwise;
 use shardc_ir::dtype::DType;
+use shardc_ir::kernel::signature::counted;
 use shardc_ir::kernel::{Implements, Map, MapInput, Reduce};
 use shardc_ir::reason::Reason;
 use shardc_ir::reduce_kind::ReduceKind;
 use shardc_ir::scalar::ScalarProgram;
+use values::Values;
 
 /// The most blocks of columns that are added up together: their sums stay in the first cache.
 const TOGETHER: usize = 4;
 
-/// At most so many last positions are reduced apart, and at least so many lie side by side.
+/// At most so many last positions are reduced apart from the others.
 const FEW: u64 = 64;
+
+/// So many positions lie side by side where they are, and at most so many results are held.
 const BESIDE: u64 = 512;
+const HELD: u64 = 1 << 16;
+
+/// Of fewer others it is not worth it.
+const OTHERS: u64 = 4;
 
 /// A reduction made ready.
 #[derive(Debug)]
@@ -39,7 +49,7 @@ pub struct Prepared {
     outer: usize,
     reduced: usize,
     inner: usize,
-    /// So many neighbouring results of these are combined to one at last.
+    /// So many neighbouring results of these are combined to one at last, or 1.
     folded: usize,
     /// The leaf of f32 whose squares are added up in f64.
     squares: Option<usize>,
@@ -73,16 +83,19 @@ impl Implements<Reduce> for Cpu {
     }
 }
 
-/// The first of the last dimensions that are reduced apart from the others, as there are others,
-/// and they are so few positions that what lies side by side is better added to what lies side by
-/// side: such as the positions of small planes, of which many channels are kept.
+/// The first of the last dimensions that are reduced apart from the others; the number of dimensions
+/// where there are none. Such are the positions of small planes, of which many channels are kept:
+/// samples are added up as they lie, then the positions.
 fn last_folded(reduce: &Reduce) -> usize {
-    let rank = reduce.reduced.len();
-    let kept = reduce.reduced.iter().rposition(|reduced| !reduced).map_or(0, |last| last + 1);
-    let positions: u64 = reduce.map.shape[kept..].iter().product();
-    let others = reduce.reduced[..kept].iter().rposition(|reduced| *reduced);
-    let beside: u64 = others.map_or(0, |other| reduce.map.shape[other + 1..].iter().product());
-    if (2..=FEW).contains(&positions) && beside >= BESIDE { kept } else { rank }
+    let (shape, rank) = (&reduce.map.shape, reduce.reduced.len());
+    let last = reduce.reduced.iter().rposition(|reduced| !reduced).map_or(0, |kept| kept + 1);
+    let Some(other) = reduce.reduced[..last].iter().rposition(|reduced| *reduced) else { return rank };
+    let sizes = |reduced: bool| (0..last).filter(move |d| reduce.reduced[*d] == reduced).map(|d| shape[d]);
+    let positions = counted(shape[last..].iter().copied());
+    let beside = counted(shape[other + 1..].iter().copied());
+    let held = counted(sizes(false).chain([positions]));
+    let is_worth_it = (2..=FEW).contains(&positions) && beside >= BESIDE && counted(sizes(true)) >= OTHERS;
+    if is_worth_it && held <= HELD { last } else { rank }
 }
 
 impl Launch for Prepared {
@@ -171,7 +184,7 @@ struct Item<'a, A> {
 }
 
 impl Prepared {
-    /// How many results there are.
+    /// How many results there are before some are combined.
     fn kept(&self) -> usize {
         self.outer * self.inner
     }
@@ -237,7 +250,7 @@ fn rows<T: Number, A: Number>(p: &Prepared, item: Item<'_, A>, worker: &mut Work
             let together = p.fused.block_at(start, start + rest.len() * p.reduced) / p.reduced;
             let (out, tail) = rest.split_at_mut(together);
             let values = worker.first_result(start, together * p.reduced);
-            Terms::of(p.kind, values, together * p.reduced, &mut converted).reduce_rows(p.kind, out);
+            Values::of(p.kind, values, together * p.reduced, &mut converted).reduce_rows(p.kind, out);
             (start, rest) = (start + together * p.reduced, tail);
         }
         return;
@@ -250,7 +263,7 @@ fn rows<T: Number, A: Number>(p: &Prepared, item: Item<'_, A>, worker: &mut Work
             let len = p.fused.block_at(at, end);
             let values = worker.first_result(at, len);
             let mut sum = [A::ZERO];
-            Terms::of(p.kind, values, len, &mut converted).reduce_rows(p.kind, &mut sum);
+            Values::of(p.kind, values, len, &mut converted).reduce_rows(p.kind, &mut sum);
             pairs.push(&sum);
             at += len;
         }
@@ -291,7 +304,7 @@ fn columns<T: Number, A: Number>(p: &Prepared, item: Item<'_, A>, worker: &mut W
             // One block of several rows, or of several blocks of a row one after another.
             let len = if count > 1 { width } else { p.fused.block_at(item.column + from, item.column + width) };
             let values = worker.first_result(start + from, count * len);
-            let values = Terms::of(p.kind, values, count * len, &mut converted);
+            let values = Values::of(p.kind, values, count * len, &mut converted);
             for row in 0..count {
                 values.add(p.kind, row * len, &mut group[from..from + len], held == 0);
                 held += usize::from(from + len == width);
@@ -308,64 +321,6 @@ fn columns<T: Number, A: Number>(p: &Prepared, item: Item<'_, A>, worker: &mut W
         pairs.push(&group);
     }
     pairs.finish(item.out);
-}
-
-/// What is reduced of a block.
-#[derive(Debug, Clone, Copy)]
-enum Terms<'s, A> {
-    /// Of the type of the accumulators.
-    Same(&'s [A]),
-    /// Elements of f32 that are added up in f64.
-    Singles(&'s [f32]),
-}
-
-impl<'s, A: Number> Terms<'s, A> {
-    /// `len` of them, perhaps `converted`.
-    fn of<T: Number>(kind: ReduceKind, values: Lanes<'s, T>, len: usize, converted: &'s mut Vec<A>) -> Terms<'s, A> {
-        let each: &[T] = match values {
-            Lanes::Each(values) => {
-                if let Some(same) = A::of(T::wrap(values)) {
-                    return Terms::Same(same);
-                }
-                if let (ReduceKind::Sum, Slice::F32(values), SliceMut::F64(_)) = (kind, T::wrap(values), A::wrap_mut(&mut [])) {
-                    return Terms::Singles(values);
-                }
-                values
-            }
-            Lanes::All(_) => &[],
-        };
-        converted.resize(len.max(converted.len()), A::ZERO);
-        match values {
-            Lanes::Each(_) => A::load(T::wrap(each), 0, 1, &mut converted[..len]),
-            Lanes::All(value) => A::load(T::wrap(&[value]), 0, 0, &mut converted[..len]),
-        }
-        Terms::Same(&converted[..len])
-    }
-
-    /// Reduces each of `out.len()` rows of equal length.
-    fn reduce_rows(self, kind: ReduceKind, out: &mut [A]) {
-        match self {
-            Terms::Same(values) => reduce_rows(kind, values, out),
-            Terms::Singles(values) => {
-                if let SliceMut::F64(out) = A::wrap_mut(out) {
-                    sum_rows(values, out);
-                }
-            }
-        }
-    }
-
-    /// Combines those from `start` on into `sums`, or puts them there if they `are_first`.
-    fn add(self, kind: ReduceKind, start: usize, sums: &mut [A], are_first: bool) {
-        match self {
-            Terms::Same(values) if are_first => sums.copy_from_slice(&values[start..][..sums.len()]),
-            Terms::Same(values) => combine(kind, sums, &values[start..][..sums.len()]),
-            Terms::Singles(values) => {
-                if let SliceMut::F64(sums) = A::wrap_mut(sums) {
-                    add_singles(&values[start..][..sums.len()], sums, are_first);
-                }
-            }
-        }
-    }
 }
 
 /// Combines `chunks` parts of `width` elements into the first one, in a balanced tree.
@@ -402,24 +357,6 @@ simd! {
     /// The sum of squares, each rounded to f32.
     fn square_sum(row: &[f32]) -> f64 {
         sum_in_lanes(row, |value| f64::from(value * value))
-    }
-
-    /// `sums[i] += values[i]`, or the values alone if they `are_first`.
-    fn add_singles(values: &[f32], sums: &mut [f64], are_first: bool) {
-        let pairs = sums.iter_mut().zip(values);
-        if are_first {
-            pairs.for_each(|(sum, value)| *sum = f64::from(*value));
-        } else {
-            pairs.for_each(|(sum, value)| *sum += f64::from(*value));
-        }
-    }
-
-    /// Adds up each of `out.len()` rows of equal length.
-    fn sum_rows(values: &[f32], out: &mut [f64]) {
-        let width = values.len() / out.len();
-        for (out, row) in out.iter_mut().zip(values.chunks_exact(width)) {
-            *out = sum_in_lanes(row, f64::from);
-        }
     }
 
     /// Reduces each of `out.len()` rows of equal length.

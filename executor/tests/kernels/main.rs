@@ -278,6 +278,8 @@ fn threads_change_nothing() {
         convolutions.push(conv(result, 8, 1, [200, 170], square(3, 3, 1, 1)));
         convolutions.push(conv(result, 16, 2, [140, 70], square(3, 3, 1, 1)));
         convolutions.push(conv(result, 16, 1, [140, 170], square(2, 3, 1, 1)));
+        convolutions.push(conv(result, 8, 1, [100, 90], square(4, 3, 1, 1)));
+        convolutions.push(conv(result, 16, 2, [100, 120], square(4, 5, 1, 2)));
         convolutions.push(conv(result, 2, 1, [30, 20], square(61, 5, 2, 2)));
         convolutions.push(conv(result, 3, 40, [1, 1], square(30, 5, 1, 2)));
         convolutions.push(conv(result, 3, 40, [1, 1], square(33, 3, 2, 1)));
@@ -293,6 +295,8 @@ fn threads_change_nothing() {
         sum(vec![301, 517], vec![false, true]),
         sum(vec![301, 517], vec![true, true]),
         sum(vec![7, 301, 5, 41], vec![true, false, true, false]),
+        sum(vec![128, 64, 4, 4], vec![true, false, true, true]),
+        sum(vec![20, 5000, 7], vec![true, false, true]),
         sum(vec![400_001], vec![true]),
         sum(vec![100_001, 3], vec![true, false]),
         product(1, 700, 800, 64),

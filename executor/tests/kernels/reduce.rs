@@ -3,6 +3,7 @@
 use crate::launch;
 use shardc_executor::cpu::threads::Threads;
 use shardc_ir::dtype::DType;
+use shardc_ir::kernel::signature::row_major;
 use shardc_ir::kernel::*;
 use shardc_ir::reduce_kind::ReduceKind;
 use shardc_ir::scalar::{Binary, Instr, ScalarProgram};
@@ -125,6 +126,47 @@ fn sums_of_wide_rows() {
         let wanted = reference::run(&kernel, &reads, vec![vec![0.0; count]], &COORDINATES);
         for threads in [1, 3, 16] {
             assert_eq!(launch(&kernel, &reads, &COORDINATES, Threads(threads)), wanted, "{shape:?}, {threads} threads");
+        }
+    }
+}
+
+/// A few last positions are reduced when all else is: of some kept dimensions before and between
+/// others, in several chunks and blocks, of nothing, of every kind, and of f32 in f64.
+#[test]
+fn reductions_of_last_positions_apart() {
+    let cases: [(&[u64], &[bool]); 7] = [
+        (&[128, 64, 4, 4], &[true, false, true, true]),
+        (&[3, 40, 600, 8], &[false, true, false, true]),
+        (&[20, 5000, 4], &[true, false, true]),
+        (&[2, 5, 3, 9, 80, 64], &[true, false, true, false, false, true]),
+        (&[4, 256, 2], &[true, false, true]),
+        (&[0, 600, 4], &[true, false, true]),
+        (&[7, 0, 3], &[true, false, true]),
+    ];
+    let kinds = [ReduceKind::Sum, ReduceKind::Max, ReduceKind::Min];
+    let types = [(DType::F32, DType::F32), (DType::F32, DType::F64), (DType::F64, DType::F64), (DType::I64, DType::I64)];
+    for ((shape, reduced), kind) in cases.into_iter().flat_map(|case| kinds.map(|kind| (case, kind))) {
+        // The extremes of no integers are none that a float has.
+        for (dtype, accumulate) in types.into_iter().filter(|(dtype, _)| *dtype != DType::I64 || !shape.contains(&0)) {
+            let map = Map {
+                compute: dtype,
+                shape: shape.to_vec(),
+                inputs: vec![MapInput { dtype, strides: row_major(shape) }],
+                program: ScalarProgram { inputs: 1, code: vec![], outputs: vec![0] },
+                outputs: vec![dtype],
+                origins: vec![],
+            };
+            let kernel = Kernel::Reduce(Reduce { map, kind, reduced: reduced.to_vec(), accumulate });
+            let has_nan = kind != ReduceKind::Sum && dtype != DType::I64;
+            let value = |i: u64| if has_nan && i % 10_007 == 5 { f64::NAN } else { (i * 7919 % 1000) as f64 };
+            let reads = [(0..shape.iter().product()).map(value).collect::<Vec<f64>>()];
+            let count = kernel.signature(&mesh()).unwrap().writes[0].elements as usize;
+            let wanted = reference::run(&kernel, &reads, vec![vec![0.0; count]], &COORDINATES);
+            let bits = |results: &[Vec<f64>]| results[0].iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+            for threads in [1, 3] {
+                let got = launch(&kernel, &reads, &COORDINATES, Threads(threads));
+                assert!(bits(&got) == bits(&wanted), "{kind:?} of {shape:?} in {accumulate:?}, {threads} threads");
+            }
         }
     }
 }

@@ -77,6 +77,7 @@ fn neighbourhoods_in_tiles() {
     let mut cases = vec![
         (22, 1, 32, 32, square(6, 3, 1, 1)),
         (17, 1, 40, 56, square(4, 3, 1, 1)),
+        (16, 1, 280, 210, square(4, 3, 1, 1)),
         (13, 1, 40, 80, square(8, 3, 1, 1)),
         (3, 2, 70, 37, square(17, 3, 1, 1)),
         (3, 1, 150, 200, square(17, 3, 1, 1)),

@@ -23,9 +23,9 @@ use std::ops::Range;
 use transforms::{OUTSIDE, POINTS, kernel_to_points, points_to_made, seen_to_points};
 use weight::Weight;
 
-/// For fewer tiles, and for fewer than an eighth of the channels on both sides, it is not worth
+/// For fewer tiles, and for fewer than one for so many channels of both sides, it is not worth
 /// transforming kernels.
-const FEW: usize = 64;
+const FEW: [usize; 2] = [64, 8];
 
 /// Of fewer channels on both sides (as the harmonic mean has it, their groups filled up) transforms
 /// take as long as the products that they save.
@@ -102,8 +102,8 @@ struct Share<'r> {
 }
 
 impl Planes {
-    /// Those of a convolution, if tiles have fewer products than its sums.
-    fn of(s: &Sizes, window: &Window) -> Option<Planes> {
+    /// Those of a convolution, if tiles save a quarter of the products, and there are not too `few`.
+    fn of(s: &Sizes, window: &Window, [few, channels_of_one]: [usize; 2]) -> Option<Planes> {
         let window = if s.result == ConvResult::Input { window.reversed()? } else { *window };
         let [seen, made, pad] = window.three_by_three()?;
         let planes = Planes { seen, made, pad };
@@ -112,7 +112,7 @@ impl Planes {
         let is_wide = 2 * s.inputs * s.outputs >= NARROW * filled;
         let saves = 4 * POINTS * height * width <= 3 * planes.products();
         let fits = s.groups * s.inputs * s.outputs <= MOST && width * channels <= MOST;
-        (is_wide && saves && fits && s.batch * height * width >= FEW.max(channels / 8)).then_some(planes)
+        (is_wide && saves && fits && s.batch * height * width >= few.max(channels / channels_of_one)).then_some(planes)
     }
 
     /// The products of a plane with its kernel, without those of pads.
@@ -179,7 +179,7 @@ impl Planes {
 impl OfPlanes {
     fn new(sizes: Sizes, window: &Window) -> Option<OfPlanes> {
         let cpu = Vectors::detect()?;
-        let planes = Planes::of(&sizes, window)?;
+        let planes = Planes::of(&sizes, window, FEW)?;
         let sides = Sides::of(&sizes)?;
         let terms = [DEPTH, sides.channels % DEPTH].map(|channels| Terms::new((0..channels as u32).collect()));
         Some(OfPlanes { cpu, sizes, sides, planes, panels: panels(sides.rows), terms })

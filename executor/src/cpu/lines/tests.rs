@@ -182,6 +182,20 @@ fn rows_become_columns() {
 }
 
 #[test]
+fn columns_stand_side_by_side() {
+    let mut random = Random(13);
+    for (vectors, count) in Vectors::all().flat_map(|vectors| (0..=LINE).map(move |count| (vectors, count))) {
+        let lines = lines(&mut random, count);
+        let mut out = vec![9.0; (LINE - 1) * count + LINE];
+        vectors.side_by_side(&lines, &mut out);
+        for (column, own) in out.chunks(count.max(1)).enumerate().take(LINE) {
+            let wanted: Vec<f32> = lines.iter().map(|line| line[column]).collect();
+            assert_eq!(own[..count], wanted, "{count} lines by {vectors:?}");
+        }
+    }
+}
+
+#[test]
 fn lines_are_stored_past_the_caches_wherever_they_are() {
     let mut random = Random(9);
     for vectors in Vectors::all() {
@@ -231,5 +245,8 @@ fn what_lies_outside_is_refused() {
             vectors.store(&line, &Piece { offset, mask: !0, line: 0, begins: true }, step, &mut [0.0; 64]);
         })
     };
+    let side_by_side =
+        |lines: usize, room: usize| is_refused(move |vectors| vectors.side_by_side(&vec![line; lines], &mut vec![0.0; room]));
+    assert!(side_by_side(9, 150) && side_by_side(0, 15) && side_by_side(17, 1000));
     assert!(store(-1, 1) && store(49, 1) && store(4, 4) && store(0, usize::MAX));
 }

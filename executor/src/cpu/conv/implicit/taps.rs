@@ -21,7 +21,7 @@ const SMALL: usize = 256;
 /// About as many outputs of a channel are added in one go: what they see stays in the second cache.
 const DEPTH: usize = 256;
 
-/// With fewer terms of a tap, sums are stored as often as they are added to.
+/// With fewer terms of a tap in one go, sums are stored as often as they are added to.
 const FEW: usize = 4;
 
 /// The most elements that are packed at a time.
@@ -70,12 +70,15 @@ impl ByTaps {
         let seen_at = |tap| (0..s.output).filter_map(move |output| Some((output, window.source(output, tap)?)));
         let taps: Vec<Vec<(usize, usize)>> = (0..s.taps).map(|tap| seen_at(tap).collect()).collect();
         let seen: usize = taps.iter().map(Vec::len).sum();
-        let is_worth_it = 5 * seen <= 4 * s.taps * s.output && taps.iter().all(|tap| s.batch * tap.len() >= FEW);
-        if !is_worth_it {
+        let packed = |channels: usize, positions: usize| channels.checked_next_multiple_of(LINE)?.checked_mul(positions);
+        let of_image = packed(s.outputs, s.output)?.checked_add(packed(s.inputs, seen)?)?;
+        if 5 * seen > 4 * s.taps * s.output || of_image > ELEMENTS {
             return None;
         }
-        let of_image = s.output * s.outputs.next_multiple_of(LINE) + seen * s.inputs.next_multiple_of(LINE);
         let images = (DEPTH / s.output).min(ELEMENTS / of_image).clamp(1, s.batch);
+        if taps.iter().any(|tap| images * tap.len() < FEW) {
+            return None;
+        }
         let row = s.outputs.next_multiple_of(LINE);
         u32::try_from(images * s.output * row).ok()?;
         let tap = |pairs: Vec<(usize, usize)>| {

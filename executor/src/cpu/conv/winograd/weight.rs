@@ -9,9 +9,9 @@ use crate::cpu::threads::Threads;
 use crate::cpu::window::Window;
 use std::ops::Range;
 
-/// For fewer tiles, and for fewer than a sixteenth of the channels on both sides, it is not worth
+/// For fewer tiles, and for fewer than one for so many channels of both sides, it is not worth
 /// adding up all points of all kernels.
-const FEW: usize = 32;
+const FEW: [usize; 2] = [32, 16];
 
 /// The points of so many elements of both sides are made together, but of at least and at most so
 /// many tiles.
@@ -51,12 +51,9 @@ impl Weight {
     /// The gradient, if this is a good way to compute it.
     pub fn new(sizes: Sizes, window: &Window) -> Option<Weight> {
         let cpu = Vectors::detect()?;
-        let planes = Planes::of(&sizes, window)?;
+        let planes = Planes::of(&sizes, window, FEW)?;
         let [height, width] = planes.tiles();
         let channels = sizes.inputs + sizes.outputs;
-        if sizes.batch * height * width < FEW.max(channels / 16) {
-            return None;
-        }
         let (rows, images) = planes.rows_of((TOGETHER / channels).clamp(TILES[0], TILES[1]), &sizes);
         let step = sizes.outputs.next_multiple_of(LINE);
         let (mut parts, mut terms): (Vec<Part>, Vec<Terms>) = (vec![], vec![]);
