@@ -44,7 +44,10 @@ pub fn load(path: &Path) -> Result<Spec, Diagnostics> {
     }
     let text = std::str::from_utf8(&bytes).map_err(|error| {
         let line = bytes[..error.valid_up_to()].iter().filter(|b| **b == b'\n').count() + 1;
-        fail(Diagnostic::error(format!("the spec is not UTF-8 text: see line {line}")).help("save the file as UTF-8"))
+        fail(
+            Diagnostic::error(format!("the spec is not UTF-8 text: see line {line}"))
+                .help("save the file as UTF-8; a model stands before `--spec`"),
+        )
     })?;
     parse(path, text)
 }

@@ -43,6 +43,8 @@ pub struct Saver {
     /// On rank 0, which gives checkpoints their names.
     folder: Option<Arc<Folder>>,
     keep: Keep,
+    /// The best of runs before this one, which they kept.
+    spared: Option<u64>,
     control: Arc<Control>,
     snapshots: Snapshots,
     described: Arc<Described>,
@@ -79,10 +81,12 @@ impl Saver {
     /// If the folder cannot be used.
     pub fn new(path: &Path, keep: Keep, executor: &Executor, control: Arc<Control>) -> Result<Saver, Error> {
         let folder = if control.rank() == 0 { Some(Arc::new(Folder::claim(path)?)) } else { None };
+        let spared = folder.as_ref().filter(|_| !keep.best).and_then(|folder| kept_before(folder, keep));
         Ok(Saver {
             path: path.to_path_buf(),
             folder,
             keep,
+            spared,
             control,
             snapshots: Snapshots::new(executor)?,
             described: Arc::new(Described::of(executor.programs())),
@@ -169,8 +173,8 @@ impl Saver {
             Err(why) => return self.fail(step, why),
         };
         let Some(folder) = self.folder.clone() else { return };
-        let (manifest, keep) = (self.described.manifest(position, written), self.keep);
-        let work = move || end(&folder, &manifest, keep).map_err(String::from);
+        let (manifest, keep, spared) = (self.described.manifest(position, written), self.keep, self.spared);
+        let work = move || end(&folder, &manifest, keep, spared).map_err(String::from);
         match thread::Builder::new().name("checkpoint".into()).spawn(work) {
             Ok(thread) => self.naming = Some((step, thread)),
             Err(error) => self.fail(step, format!("there is no thread for it: {error}")),
@@ -220,18 +224,30 @@ fn write_all(partial: &Path, copies: Vec<Copied>, described: &Described, room: O
 ///
 /// # Errors
 /// As [`finish`].
-fn end(folder: &Folder, manifest: &Manifest, keep: Keep) -> Result<Named, Reason> {
+fn end(folder: &Folder, manifest: &Manifest, keep: Keep, spared: Option<u64>) -> Result<Named, Reason> {
     let named = finish(folder, manifest)?;
-    let left = prune(folder, manifest.position.step, keep).err();
+    let left = prune(folder, manifest.position.step, keep, spared).err();
     Ok((named, left.map(|e| format!("an older checkpoint cannot be removed from `{}`: {e}", folder.path().display()))))
 }
 
 /// Removes the checkpoints before `step` that are not to stay.
-fn prune(folder: &Folder, step: u64, keep: Keep) -> io::Result<()> {
+fn prune(folder: &Folder, step: u64, keep: Keep, spared: Option<u64>) -> io::Result<()> {
     let all = folder::list(folder.path())?;
-    let loss = |at: &Path| Checkpoint::open(at).ok().and_then(|checkpoint| checkpoint.manifest.position.validation_loss);
-    let losses = all.iter().filter(|_| keep.best).filter_map(|(step, at)| Some((*step, loss(at)?)));
-    let best = losses.min_by(|a, b| a.1.total_cmp(&b.1)).map(|(step, _)| step);
+    let best = if keep.best { best_of(&all) } else { spared };
     let older = all.iter().map(|(step, _)| *step).filter(|other| *other <= step).rev();
     older.skip(keep.latest.max(1)).filter(|other| Some(*other) != best).try_for_each(|other| folder.remove(other))
+}
+
+/// The best checkpoint of a folder, where it is none of the latest: it was kept as the best.
+fn kept_before(folder: &Folder, keep: Keep) -> Option<u64> {
+    let all = folder::list(folder.path()).ok()?;
+    let older = all.len().saturating_sub(keep.latest.max(1));
+    best_of(&all).filter(|best| all[..older].iter().any(|(step, _)| step == best))
+}
+
+/// The step of the checkpoint with the least loss of a validation.
+fn best_of(all: &[(u64, PathBuf)]) -> Option<u64> {
+    let loss = |at: &Path| Checkpoint::open(at).ok().and_then(|checkpoint| checkpoint.manifest.position.validation_loss);
+    let losses = all.iter().filter_map(|(step, at)| Some((*step, loss(at)?)));
+    losses.min_by(|a, b| a.1.total_cmp(&b.1)).map(|(step, _)| step)
 }

@@ -209,6 +209,9 @@ impl Compile {
             let row = ["statistics".to_string(), format!("{statistics} running ones, {}", groups_text(compiled, spec))];
             rows.insert(3, row);
         }
+        if !spec.trains() {
+            rows.insert(1, ["for".to_string(), "evaluation: the spec has no `loss` and no `optimizer`".to_string()]);
+        }
         rows.extend(decisions::rows(&compiled.decisions, self.verbose));
         let table = align(&rows, [Column::WORDS, Column::WORDS]);
         format!("{}\n{table}{}", output.display(), communication_text(&communication))

@@ -69,6 +69,10 @@ fn the_best_checkpoint_stays_and_patience_ends() {
     assert!(last < 60 * 32, "{validated:?}");
     assert_eq!((last - best) / 40, 6, "{validated:?}");
     assert_eq!(steps_of(&here.join("c")), [best, last]);
+    // A run that keeps no best leaves the one of a run before it.
+    let until = (last + 16).to_string();
+    train(&here, &["--steps", &until, "--checkpoint", "c", "--keep", "1", "--resume"]);
+    assert_eq!(steps_of(&here.join("c")), [best, last + 16]);
 }
 
 /// Which validation was the best, and how many have come since, goes on with training.
