@@ -102,7 +102,7 @@ struct Share<'r> {
 }
 
 impl Planes {
-    /// Those of a convolution, if tiles save a quarter of the products, and there are not too `few`.
+    /// Those of a convolution, if tiles save a quarter of the products, and are not too `few`.
     fn of(s: &Sizes, window: &Window, [few, channels_of_one]: [usize; 2]) -> Option<Planes> {
         let window = if s.result == ConvResult::Input { window.reversed()? } else { *window };
         let [seen, made, pad] = window.three_by_three()?;
