@@ -83,9 +83,9 @@ impl Implements<Reduce> for Cpu {
     }
 }
 
-/// The first of the last dimensions that are reduced apart from the others; the number of dimensions
-/// where there are none. Such are the positions of small planes, of which many channels are kept:
-/// samples are added up as they lie, then the positions.
+/// The first of the last dimensions that are reduced apart from the others; the number of all where
+/// there are none. Such are the positions of small planes, of which many channels are kept: samples
+/// are added up as they lie, then the positions.
 fn last_folded(reduce: &Reduce) -> usize {
     let (shape, rank) = (&reduce.map.shape, reduce.reduced.len());
     let last = reduce.reduced.iter().rposition(|reduced| !reduced).map_or(0, |kept| kept + 1);
