@@ -152,6 +152,25 @@ impl Vectors {
         }
     }
 
+    /// The same with `width` lines for each term, at most [`WIDTH`].
+    #[expect(clippy::too_many_arguments, reason = "two operands, a result, and where they are")]
+    pub fn multiply_lines(
+        self,
+        width: usize,
+        a: &[f32],
+        rows: [usize; HEIGHT],
+        terms: &Terms,
+        b: &[Line],
+        block: &mut Block,
+        accumulate: bool,
+    ) {
+        match width {
+            1 => self.multiply::<1>(a, rows, terms, b, block, accumulate),
+            2 => self.multiply::<2>(a, rows, terms, b, block, accumulate),
+            _ => self.multiply::<WIDTH>(a, rows, terms, b, block, accumulate),
+        }
+    }
+
     /// The first half of the first line of each row of `block` as [`Vectors::multiply`] has it,
     /// where `b` has half a line for each term and perhaps more elements behind them.
     ///
@@ -314,6 +333,12 @@ pub struct Planes<'a> {
     pub start: usize,
     pub plane: usize,
     pub step: usize,
+}
+
+/// The lines of a panel where `lines` are cut into panels; the last may have fewer. Four are better
+/// cut in the middle than into three and one.
+pub fn panel_width(lines: usize) -> usize {
+    if lines == 4 { 2 } else { WIDTH }
 }
 
 /// The mask of the first `count` lanes.

@@ -388,27 +388,21 @@ where
     }
 }
 
-/// The sum of what `f` makes of each element of a row, in the order of [`in_lanes`].
-#[inline(always)]
-fn sum_in_lanes(row: &[f32], f: impl Fn(f32) -> f64) -> f64 {
-    let mut lanes = [0.0; LANES];
-    let (whole, rest) = row.as_chunks::<LANES>();
-    for values in whole {
-        for i in 0..LANES {
-            lanes[i] += f(values[i]);
-        }
-    }
-    if !rest.is_empty() {
-        for (lane, value) in lanes.iter_mut().zip(rest) {
-            *lane += f(*value);
-        }
-    }
-    fold(lanes, |a, b| a + b)
-}
-
 /// Reduces a row in 32 lanes, then the lanes in halves.
 #[inline(always)]
 pub(super) fn in_lanes<A: Number>(row: &[A], start: A, f: impl Fn(A, A) -> A) -> A {
+    fold(lanes_of(row, start, &f), f)
+}
+
+/// The sum of what `f` makes of each element of a row, in the order of [`in_lanes`].
+#[inline(always)]
+fn sum_in_lanes(row: &[f32], f: impl Fn(f32) -> f64) -> f64 {
+    fold(lanes_of(row, 0.0, |sum, value| sum + f(value)), |a, b| a + b)
+}
+
+/// For each of 32 lanes what `f` makes of its elements of a row, one after another.
+#[inline(always)]
+fn lanes_of<T: Copy, A: Copy>(row: &[T], start: A, f: impl Fn(A, T) -> A) -> [A; LANES] {
     let mut lanes = [start; LANES];
     let (whole, rest) = row.as_chunks::<LANES>();
     for values in whole {
@@ -421,5 +415,5 @@ pub(super) fn in_lanes<A: Number>(row: &[A], start: A, f: impl Fn(A, A) -> A) ->
             *lane = f(*lane, *value);
         }
     }
-    fold(lanes, f)
+    lanes
 }

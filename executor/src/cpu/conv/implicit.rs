@@ -27,6 +27,12 @@ use weight::Weight;
 /// About as many terms are packed at a time.
 const DEPTH: usize = 1024;
 
+/// For gradients of kernels about as many elements are packed at a time.
+const ELEMENTS: usize = 4 << 20;
+
+/// More elements than these do not stay in the second cache.
+const LARGE: usize = 1 << 18;
+
 /// The fewest strips of rows for which it is worth packing.
 const STRIPS: usize = 16;
 

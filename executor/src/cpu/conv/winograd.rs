@@ -287,7 +287,7 @@ impl OfPlanes {
                     let mut block: Block = [[[0.0; LINE]; WIDTH]; HEIGHT];
                     for (depth, kernels) in kernels.chunks(DEPTH * width).enumerate() {
                         let (before, terms) = (&before[depth * DEPTH..], &self.terms[usize::from(kernels.len() < DEPTH * width)]);
-                        multiply(self.cpu, *width, (before, rows), terms, kernels, &mut block, depth > 0);
+                        self.cpu.multiply_lines(*width, before, rows, terms, kernels, &mut block, depth > 0);
                     }
                     for (tile, row) in (tile..tiles).zip(&block) {
                         behind[tile * groups + first..][..*width].copy_from_slice(&row[..*width]);
@@ -307,23 +307,6 @@ impl OfPlanes {
     }
 }
 
-/// See [`Vectors::multiply`], with panels of so many groups.
-fn multiply(
-    cpu: Vectors,
-    width: usize,
-    (a, rows): (&[f32], [usize; HEIGHT]),
-    terms: &Terms,
-    b: &[Line],
-    block: &mut Block,
-    accumulate: bool,
-) {
-    match width {
-        1 => cpu.multiply::<1>(a, rows, terms, b, block, accumulate),
-        2 => cpu.multiply::<2>(a, rows, terms, b, block, accumulate),
-        _ => cpu.multiply::<3>(a, rows, terms, b, block, accumulate),
-    }
-}
-
 /// Groups of 16 channels.
 fn groups(channels: usize) -> usize {
     channels.div_ceil(LINE)
@@ -332,8 +315,7 @@ fn groups(channels: usize) -> usize {
 /// The panels of channels: the first group of each, and how many it has.
 fn panels(channels: usize) -> Vec<(usize, usize)> {
     let groups = groups(channels);
-    // Four are better cut in the middle than into three and one.
-    let most = if groups == 4 { 2 } else { WIDTH };
+    let most = lines::panel_width(groups);
     (0..groups).step_by(most).map(|first| (first, most.min(groups - first))).collect()
 }
 

@@ -150,6 +150,7 @@ pub fn interleave(rows: &[&[f32]; LINE], lines: &mut [Line], width: usize, terms
 /// There is room for the last column.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq")]
 pub unsafe fn side_by_side(lines: &[Line], out: *mut f32) {
+    // Shuffles of rows that are known to be none are left out.
     match <&[Line; 9]>::try_from(lines) {
         // SAFETY: the caller has room.
         Ok(lines) => unsafe { columns_to(lines, lines.len(), out) },

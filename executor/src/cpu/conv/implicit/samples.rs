@@ -260,9 +260,7 @@ impl OfSamples {
                 let terms = &panel.terms[usize::from(channels < self.depth)];
                 match panel.width {
                     Width::Half => self.cpu.multiply_halves(kernels, at, terms, part.as_flattened(), block, first > 0),
-                    Width::Lines(1) => self.cpu.multiply::<1>(kernels, at, terms, part, block, first > 0),
-                    Width::Lines(2) => self.cpu.multiply::<2>(kernels, at, terms, part, block, first > 0),
-                    Width::Lines(_) => self.cpu.multiply::<3>(kernels, at, terms, part, block, first > 0),
+                    Width::Lines(width) => self.cpu.multiply_lines(width, kernels, at, terms, part, block, first > 0),
                 }
             }
         }

@@ -5,6 +5,7 @@
 //! Lines have one element of 16 channels of the input; the sums of all taps of a few channels are
 //! made before they are stored side by side.
 
+use super::{ELEMENTS, LARGE};
 use crate::cpu::conv::Sizes;
 use crate::cpu::lines::{self, Block, HEIGHT, LINE, Line, Terms, Vectors, WIDTH};
 use crate::cpu::threads::Threads;
@@ -23,12 +24,6 @@ const DEPTH: usize = 256;
 
 /// With fewer terms of a tap in one go, sums are stored as often as they are added to.
 const FEW: usize = 4;
-
-/// The most elements that are packed at a time.
-const ELEMENTS: usize = 4 << 20;
-
-/// More elements than these do not stay in the second cache.
-const LARGE: usize = 1 << 18;
 
 /// A gradient of kernels made ready.
 #[derive(Debug)]
@@ -89,8 +84,7 @@ impl ByTaps {
             Tap { inputs: pairs.into_iter().map(|(_, input)| input).collect(), terms }
         };
         let streams = images == s.batch && s.outputs * s.inputs * s.taps > LARGE;
-        // Four lines are better cut in the middle than into three and one.
-        let width = if s.inputs.div_ceil(LINE) == 4 { 2 } else { WIDTH };
+        let width = lines::panel_width(s.inputs.div_ceil(LINE));
         Some(ByTaps { cpu, taps: taps.into_iter().map(tap).collect(), images, streams, width, sizes })
     }
 
@@ -108,13 +102,12 @@ impl ByTaps {
             for (group, w) in w.chunks_mut(s.outputs * s.inputs * s.taps).enumerate() {
                 for image in (0..s.batch).step_by(self.images) {
                     let images = self.images.min(s.batch - image);
-                    let (of_y, of_x) = memory[..images * (of_y + of_x)].split_at_mut(images * of_y);
-                    let work = 2 * of_y.len() * LINE;
-                    let items = of_y.chunks_mut(s.output * s.outputs.div_ceil(LINE)).enumerate().collect();
+                    let (turned, packed) = memory[..images * (of_y + of_x)].split_at_mut(images * of_y);
+                    let items = turned.chunks_mut(of_y).enumerate().collect();
                     let turn = |(n, lines): (usize, &mut [Line])| self.turn(y, (image + n) * s.groups + group, lines);
-                    threads.for_each(work, items, turn);
-                    self.pack(x, group, image..image + images, of_x, threads);
-                    self.multiply(of_y.as_flattened(), of_x, images, w, image > 0, threads);
+                    threads.for_each(2 * images * of_y * LINE, items, turn);
+                    self.pack(x, group, image..image + images, packed, threads);
+                    self.multiply(turned.as_flattened(), packed, images, w, image > 0, threads);
                 }
             }
         });
@@ -184,11 +177,7 @@ impl ByTaps {
                     let terms = &tap.terms[usize::from(images < self.images)];
                     let (lines, others) = rest.split_at(width * terms.len());
                     rest = others;
-                    match width {
-                        1 => self.cpu.multiply::<1>(y, rows, terms, lines, block, false),
-                        2 => self.cpu.multiply::<2>(y, rows, terms, lines, block, false),
-                        _ => self.cpu.multiply::<3>(y, rows, terms, lines, block, false),
-                    }
+                    self.cpu.multiply_lines(width, y, rows, terms, lines, block, false);
                 }
                 let count = HEIGHT.min(tile.rows() - row);
                 self.put_together(&sums, count, &mut kernels);

@@ -1,20 +1,14 @@
 //! The gradient of kernels: for each channel and tap a row of what all outputs see there, times the
 //! outputs' gradients with their channels in lines.
 
-use super::DEPTH;
 use super::panels::widths;
+use super::{DEPTH, ELEMENTS, LARGE};
 use crate::cpu::conv::Sizes;
 use crate::cpu::lines::{self, Block, HEIGHT, LINE, Line, Terms, Vectors, WIDTH};
 use crate::cpu::scratch;
 use crate::cpu::threads::Threads;
 use crate::cpu::tiles::{self, Steps, Tile};
 use crate::cpu::window::{Padded, Window};
-
-/// About as many elements are laid out and packed at a time.
-const ELEMENTS: usize = 4 << 20;
-
-/// More elements than these do not stay in the second cache.
-const LARGE: usize = 1 << 18;
 
 /// A gradient of kernels made ready.
 #[derive(Debug)]

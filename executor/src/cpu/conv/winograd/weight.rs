@@ -2,7 +2,7 @@
 //! what each sees and makes, point by point.
 
 use super::transforms::{POINTS, made_to_points, points_to_kernel, seen_to_points};
-use super::{Planes, groups, multiply, odd, panels, turn};
+use super::{Planes, groups, odd, panels, turn};
 use crate::cpu::conv::Sizes;
 use crate::cpu::lines::{self, Block, HEIGHT, LINE, Line, Terms, Vectors, WIDTH};
 use crate::cpu::threads::Threads;
@@ -168,7 +168,7 @@ impl Weight {
                 let made = made[point * odd(groups(self.sizes.outputs) * part.tiles)..].as_flattened();
                 let rows = std::array::from_fn(|i| (row + i).min(last));
                 let accumulate = accumulate || number > 0;
-                multiply(self.cpu, *width, (made, rows), &self.terms[part.terms], seen, &mut block, accumulate);
+                self.cpu.multiply_lines(*width, made, rows, &self.terms[part.terms], seen, &mut block, accumulate);
             }
             sums.chunks_mut(of_x).zip(&block).for_each(|(sums, row)| sums[*first..][..*width].copy_from_slice(&row[..*width]));
         }
