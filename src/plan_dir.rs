@@ -224,12 +224,13 @@ fn manifest_bytes(path: &Path) -> Result<Vec<u8>, Error> {
         if fs::metadata(&file)?.len() > LARGE { Err(too_large()) } else { files::read(&file) }
     };
     bytes().map_err(|error| {
-        let error = Diagnostic::error(match () {
-            () if path.is_dir() => format!("this is no plan directory: cannot read `{MANIFEST}`: {error}"),
-            () if path.is_file() => "this is a file, and no plan directory".into(),
-            () => format!("there is no plan directory here: cannot read `{MANIFEST}`: {error}"),
-        });
-        let error = error.at(Place::File(path.to_path_buf()));
+        let what = if path.is_file() {
+            "this is a file, and no plan directory".into()
+        } else {
+            let where_it_is = if path.is_dir() { "this is no plan directory" } else { "there is no plan directory here" };
+            format!("{where_it_is}: cannot read `{MANIFEST}`: {error}")
+        };
+        let error = Diagnostic::error(what).at(Place::File(path.to_path_buf()));
         error.help("plan directories are written by `shardc compile MODEL.onnx --spec JOB.shard -o PLAN/`").into()
     })
 }

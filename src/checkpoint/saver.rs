@@ -43,7 +43,7 @@ pub struct Saver {
     /// On rank 0, which gives checkpoints their names.
     folder: Option<Arc<Folder>>,
     keep: Keep,
-    /// The best of runs before this one, which they kept.
+    /// The best checkpoint of runs before this one, which may have kept it for that.
     spared: Option<u64>,
     control: Arc<Control>,
     snapshots: Snapshots,
@@ -81,12 +81,13 @@ impl Saver {
     /// If the folder cannot be used.
     pub fn new(path: &Path, keep: Keep, executor: &Executor, control: Arc<Control>) -> Result<Saver, Error> {
         let folder = if control.rank() == 0 { Some(Arc::new(Folder::claim(path)?)) } else { None };
-        let spared = folder.as_ref().filter(|_| !keep.best).and_then(|folder| kept_before(folder, keep));
+        let cannot = |e| Error::io(format!("cannot read checkpoints in `{}`", path.display()), &e);
+        let before = folder.as_ref().map_or(Ok(vec![]), |folder| folder::list(folder.path())).map_err(cannot)?;
         Ok(Saver {
             path: path.to_path_buf(),
             folder,
             keep,
-            spared,
+            spared: best_of(&before),
             control,
             snapshots: Snapshots::new(executor)?,
             described: Arc::new(Described::of(executor.programs())),
@@ -236,13 +237,6 @@ fn prune(folder: &Folder, step: u64, keep: Keep, spared: Option<u64>) -> io::Res
     let best = if keep.best { best_of(&all) } else { spared };
     let older = all.iter().map(|(step, _)| *step).filter(|other| *other <= step).rev();
     older.skip(keep.latest.max(1)).filter(|other| Some(*other) != best).try_for_each(|other| folder.remove(other))
-}
-
-/// The best checkpoint of a folder, where it is none of the latest: it was kept as the best.
-fn kept_before(folder: &Folder, keep: Keep) -> Option<u64> {
-    let all = folder::list(folder.path()).ok()?;
-    let older = all.len().saturating_sub(keep.latest.max(1));
-    best_of(&all).filter(|best| all[..older].iter().any(|(step, _)| step == best))
 }
 
 /// The step of the checkpoint with the least loss of a validation.

@@ -152,6 +152,8 @@ fn compile_can_stop_dump_and_verify() {
     shardc(&here, &[&job_with_idle[..], &["--stop-after", "differentiate"]].concat()).expect(0);
     shardc(&here, &[&job_with_idle[..], &["--stop-after", "propagate"]].concat()).expect(1);
     let spec = write(&here, "evaluation.shard", "bind batch=2\n");
+    let told = shardc(&here, &["compile", &example("digits/model.onnx"), "--spec", &spec, "-o", "evaluates"]).expect(0).out;
+    assert!(told.contains("evaluation: the spec has no `loss`"), "{told}");
     let evaluation = ["compile", &example("digits/model.onnx"), "--spec", &spec, "--stop-after"];
     let ran = shardc(&here, &[&evaluation[..], &["differentiate"]].concat()).expect(2);
     assert!(ran.err.contains("asks for no training"), "{}", ran.err);

@@ -80,7 +80,7 @@ fn wrong_models_are_told() {
             mistake(&["train", &text, "--spec", &spec, "--data", &data], 1, &["not an ONNX model", "text.onnx"]),
             mistake(&["train", &half, "--spec", &spec, "--data", &data], 1, &["half.onnx"]),
             mistake(&["compile", "folder.onnx", "--spec", &spec, "-o", "p"], 1, &["folder.onnx"]),
-            mistake(&["inspect", &good], 1, &["no plan directory"]),
+            mistake(&["inspect", &good], 1, &["this is a file, and no plan directory", "shardc compile"]),
             mistake(&["verify", "nowhere"], 1, &["no plan directory", "shardc compile"]),
         ],
     );

@@ -75,6 +75,17 @@ fn the_best_checkpoint_stays_and_patience_ends() {
     assert_eq!(steps_of(&here.join("c")), [best, last + 16]);
 }
 
+/// A run that keeps no best leaves the one that there was, though it was also one of the latest.
+#[test]
+fn a_later_run_leaves_the_best_checkpoint() {
+    let here = folder("validation-later");
+    let every = ["--every", "40", "--checkpoint", "c", "--keep"];
+    train(&here, &[&every[..], &["3", "--keep-best", "--steps", "80"]].concat());
+    assert_eq!(steps_of(&here.join("c")), [40, 80]);
+    train(&here, &[&every[..], &["1", "--resume", "--steps", "200"]].concat());
+    assert_eq!(steps_of(&here.join("c")), [80, 200]);
+}
+
 /// Which validation was the best, and how many have come since, goes on with training.
 #[test]
 fn patience_goes_on_from_a_checkpoint() {

@@ -19,6 +19,7 @@ pub(crate) fn square(input: u64, kernel: u64, stride: u64, pad: u64) -> Vec<Wind
 fn convolutions_in_parts() {
     let mut random = Draw::new(17);
     let line = |input, kernel| vec![WindowDim { input, output: input + 2 - kernel, kernel, stride: 1, dilation: 1, pad: 1 }];
+    let dim = |input: u64, output: u64, pad: i64| WindowDim { input, output, kernel: 3, stride: 1, dilation: 1, pad };
     let cases = [
         (3, 1, 5, 5, square(60, 3, 1, 1)),
         (1, 1, 200, 3, square(80, 3, 1, 1)),
@@ -51,6 +52,8 @@ fn convolutions_in_parts() {
         (8, 1, 140, 9, square(8, 3, 1, 1)),
         (24, 1, 131, 137, square(3, 3, 1, 1)),
         (3, 1, 131, 137, square(4, 3, 1, 1)),
+        // Outputs of few inputs, and inputs of few outputs: tiles save nothing.
+        (16, 1, 40, 39, vec![dim(30, 6, 0), dim(6, 40, 1)]),
     ];
     for (batch, groups, inputs, outputs, window) in cases {
         // The terms of the longest sum, whose rounding grows with the root of their number.
