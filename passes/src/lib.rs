@@ -41,6 +41,7 @@ mod differentiate;
 mod dropout;
 mod fold_layout;
 mod follow_batch;
+mod gather_factors;
 mod idle;
 mod insert_reshards;
 mod lower_reshards;
@@ -110,6 +111,8 @@ pub const PIPELINE: &[&dyn Pass] = &[
     &propagate::Propagate,
     // What a parameter is trained with is cut as a line, which is no split that spreads.
     &zero::CutStates,
+    // Gradients that stay whole may be made by rows, where that sends less than their sum.
+    &gather_factors::GatherFactors,
     // Now every op knows its letters: what disagrees becomes a reshard …
     &insert_reshards::InsertReshards,
     // … and every reshard the communication that it costs.
