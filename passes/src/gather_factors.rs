@@ -3,10 +3,10 @@
 //!
 //! Before: `%g = contract "bk,bn->kn" %x, %d` with b split over dp, so that each rank makes a whole
 //! gradient of its samples, and all of them are summed up. After: `%g {dp, -}`: each rank makes
-//! some rows of it, of all samples. The reshards come later: `%x` is exchanged and `%d` gathered in
-//! place of the sum, and the rows are gathered for the update, half of what an all-reduce sends.
-//! Only a gradient that comes from one product is shared out, where the batch comes at once and the
-//! update wants it whole. Needs and keeps phase `annotated`. Source: Xie et al., Distributed
+//! some rows of it, of all samples, and adds up their squares for the norm. The reshards come
+//! later: `%x` is exchanged and `%d` gathered in place of the sum, and the rows are gathered for the
+//! update, half of what an all-reduce sends. Only a gradient that comes from one product is shared
+//! out, where the batch comes at once and the update wants it whole. Needs and keeps phase `annotated`. Source: Xie et al., Distributed
 //! Machine Learning via Sufficient Factor Broadcasting (2015).
 
 use crate::pass::{Context, Mode, Pass};

@@ -37,6 +37,9 @@ impl Reasons<'_> {
         if current.flat != wanted.flat {
             return (Some(self.range_text(value, wanted, reader)), self.line(value, axis, reader));
         }
+        if let Some(name) = reader.and_then(|reader| self.shared_out(reader, axis)) {
+            return (Some(format!("for rows of the gradient of \"{name}\"")), self.line(value, axis, reader));
+        }
         let definer = self.graph.def(value);
         // A split that gives way to another has two reasons: who needs it otherwise, and the line
         // that asked for it.
@@ -82,6 +85,13 @@ impl Reasons<'_> {
             (sharding.partial_over(axis), sharding.flat.contains(&axis), sharding.dims.iter().map(split).collect::<Vec<_>>())
         };
         axes().find(given_up).or_else(|| axes().find(|a| place(current, *a) != place(wanted, *a)))
+    }
+
+    /// The parameter whose gradient a node makes, split over `axis` as the parameter is not.
+    fn shared_out(&self, node: &Node, axis: AxisId) -> Option<&str> {
+        let is_made = |gradient: ValueId| node.results.contains(&gradient) && self.graph.sharding(gradient).split_over(axis).is_some();
+        let state = self.graph.states.iter().find(|state| state.gradient.is_some_and(is_made))?;
+        (!state.sharding.splits(axis)).then_some(&state.name)
     }
 
     /// A weight that a node reads, split over `axis`.

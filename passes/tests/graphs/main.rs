@@ -3,6 +3,7 @@
 
 mod dropout;
 mod example;
+mod factors;
 mod holes;
 mod in_place;
 mod long_chains;
