@@ -4,10 +4,11 @@
 //! Before: `%g = contract "bk,bn->kn" %x, %d` with b split over dp, so that each rank makes a whole
 //! gradient of its samples, and all of them are summed up. After: `%g {dp, -}`: each rank makes
 //! some rows of it, of all samples, and adds up their squares for the norm. The reshards come
-//! later: `%x` is exchanged and `%d` gathered in place of the sum, and the rows are gathered for the
-//! update, half of what an all-reduce sends. Only a gradient that comes from one product is shared
-//! out, where the batch comes at once and the update wants it whole. Needs and keeps phase `annotated`. Source: Xie et al., Distributed
-//! Machine Learning via Sufficient Factor Broadcasting (2015).
+//! later: `%x` is exchanged and `%d` gathered in place of the sum, and the rows are gathered for
+//! the update, half of what an all-reduce sends. Only a gradient that comes from one product is
+//! shared out, where the batch comes at once and the update wants it whole. Needs and keeps phase
+//! `annotated`. Source: Xie et al., Distributed Machine Learning via Sufficient Factor Broadcasting
+//! (2015).
 
 use crate::pass::{Context, Mode, Pass};
 use shardc_ir::builder::Builder;
@@ -15,7 +16,7 @@ use shardc_ir::diagnostic::Diagnostics;
 use shardc_ir::graph::{Graph, Node, NodeId, NodeOrigin, Part, Phase, ValueId};
 use shardc_ir::letters::{Letters, Role};
 use shardc_ir::mesh::AxisId;
-use shardc_ir::ops::{Op, letters_of};
+use shardc_ir::ops::letters_of;
 use shardc_ir::reduce_kind::ReduceKind;
 use shardc_ir::sharding::{Sharding, Split, degree};
 use std::collections::BTreeSet;
@@ -69,8 +70,8 @@ impl Pass for GatherFactors {
     }
 }
 
-/// The graph with the squares of these gradients behind each of them, in the backward pass: of its
-/// own rows, which a rank then needs no longer.
+/// The graph with the numbers that are made of each of these gradients, its square, right behind
+/// it: a rank then needs its rows no longer.
 fn with_norms_behind(graph: &Graph, gradients: &BTreeSet<NodeId>) -> Graph {
     let (mut b, mut map) = (Builder::rewrite(graph), vec![None; graph.value_count()]);
     for (id, node) in graph.nodes() {
@@ -79,7 +80,8 @@ fn with_norms_behind(graph: &Graph, gradients: &BTreeSet<NodeId>) -> Graph {
         }
         b.copy(graph, node, &mut map);
         let users = if gradients.contains(&id) { graph.users(id) } else { vec![] };
-        for user in users.into_iter().map(|user| graph.node(user)).filter(|user| matches!(user.op, Op::SquareSum(_))) {
+        let is_of_all = |user: &&Node| user.operands.len() == 1 && graph.ty(user.results[0]).rank() == 0;
+        for user in users.into_iter().map(|user| graph.node(user)).filter(is_of_all) {
             let origin = NodeOrigin { part: Part::Backward, ..user.origin.clone() };
             b.copy(graph, &Node { origin, ..user.clone() }, &mut map);
         }

@@ -89,7 +89,8 @@ impl Reasons<'_> {
 
     /// The parameter whose gradient a node makes, split over `axis` as the parameter is not.
     fn shared_out(&self, node: &Node, axis: AxisId) -> Option<&str> {
-        let is_made = |gradient: ValueId| node.results.contains(&gradient) && self.graph.sharding(gradient).split_over(axis).is_some();
+        let is_made =
+            |gradient: ValueId| node.results.contains(&gradient) && self.graph.sharding(gradient).split_over(axis).is_some();
         let state = self.graph.states.iter().find(|state| state.gradient.is_some_and(is_made))?;
         (!state.sharding.splits(axis)).then_some(&state.name)
     }

@@ -39,9 +39,8 @@ fn spec(mesh: &str, lines: &str) -> String {
 
 /// The parameters whose gradients ranks make by rows.
 fn by_rows(explicit: &Graph) -> Vec<&str> {
-    let is_gathered = |of: &&shardc_ir::graph::State| {
-        of.gradient.is_some_and(|gradient| matches!(explicit.def(gradient).op, Op::AllGather(_)))
-    };
+    let is_gathered =
+        |of: &&shardc_ir::graph::State| of.gradient.is_some_and(|gradient| matches!(explicit.def(gradient).op, Op::AllGather(_)));
     explicit.states.iter().filter(is_gathered).map(|state| state.name.as_str()).collect()
 }
 
@@ -71,7 +70,11 @@ fn they_are_what_one_device_computes() {
         reference.into_iter().for_each(|whole| same_when_erased(&explicit, whole).unwrap());
         let got = step::step(&programs, &states, &inputs);
         for (name, value) in &want.outputs {
-            assert!((value - got.outputs[name]).abs() <= 1e-12 * value.abs(), "{mesh}\n{lines}{name} {value} {}", got.outputs[name]);
+            assert!(
+                (value - got.outputs[name]).abs() <= 1e-12 * value.abs(),
+                "{mesh}\n{lines}{name} {value} {}",
+                got.outputs[name]
+            );
         }
         for (want, got) in [(&want.gradients, &got.gradients), (&want.parameters, &got.parameters)] {
             for (name, values) in want {
