@@ -192,6 +192,12 @@ pub fn own_files(path: &Path) -> Vec<PathBuf> {
     FILES.iter().map(|name| path.join(name)).collect()
 }
 
+/// The model and the spec that the plan at `path` was compiled from, wherever they are; none where
+/// it cannot be read.
+pub fn origins(path: &Path) -> Vec<Origin> {
+    read_manifest(path).map_or(vec![], |manifest| vec![manifest.model, manifest.spec])
+}
+
 /// The model without its weights in the plan directory at `path`.
 pub fn model_path(path: &Path) -> PathBuf {
     path.join(MODEL)

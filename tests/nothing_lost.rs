@@ -58,6 +58,7 @@ fn no_output_overwrites_an_input_or_another_output() {
     fs::write(here.join("arrays/x.npy"), "an array").unwrap();
     fs::create_dir(here.join("shards")).unwrap();
     fs::copy(here.join("data.npz"), here.join("shards/1.npz")).unwrap();
+    fs::copy(here.join("model.onnx"), here.join("copy.onnx")).unwrap();
     symlink("model.onnx", here.join("link.onnx")).unwrap();
     symlink("later", here.join("to-later")).unwrap();
     fs::hard_link(here.join("data.npz"), here.join("hard.npz")).unwrap();
@@ -76,6 +77,9 @@ fn no_output_overwrites_an_input_or_another_output() {
         (direct(&["--metrics", "to-later", "--export", "later"]), "`--export` would overwrite what `--metrics` writes"),
         (direct(&["--checkpoint", "later", "--export", "later"]), "`--checkpoint` would overwrite what `--export` writes"),
         (planned(&["--export", "p/model.onnx"]), "`--export` would overwrite a file of the plan, `p/model.onnx`"),
+        (planned(&["--export", "model.onnx"]), "`--export` would overwrite `model.onnx`, which the plan was compiled from"),
+        (planned(&["--export", "copy.onnx"]), "`--export` would overwrite `model.onnx`, which the plan was compiled from"),
+        (planned(&["--metrics", "job.shard"]), "`--metrics` would overwrite `job.shard`, which the plan was compiled from"),
         (planned(&["--metrics", "hard.weights"]), "`--metrics` would overwrite a file of the plan, `p/weights.safetensors`"),
         (
             vec!["train", "p", "--data", "arrays", "--metrics", "arrays/x.npy"],

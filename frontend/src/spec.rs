@@ -36,9 +36,10 @@ const MAX_BYTES: u64 = 1 << 20;
 pub fn load(path: &Path) -> Result<Spec, Diagnostics> {
     let fail = |error: Diagnostic| Diagnostics::from(error.at(Place::File(path.to_path_buf())));
     let mut bytes = vec![];
-    files::open(path)
-        .and_then(|file| file.take(MAX_BYTES + 1).read_to_end(&mut bytes))
-        .map_err(|error| fail(Diagnostic::error(format!("cannot read the spec: {error}"))))?;
+    files::open(path).and_then(|file| file.take(MAX_BYTES + 1).read_to_end(&mut bytes)).map_err(|error| {
+        let help = "`shardc init MODEL.onnx` prints a spec to begin with";
+        fail(Diagnostic::error(format!("cannot read the spec: {error}")).help(help))
+    })?;
     if bytes.len() as u64 > MAX_BYTES {
         return Err(too_large(path));
     }

@@ -36,9 +36,10 @@ impl Differences {
 /// Whether ranks of `programs` can have the state of `checkpoint`, and what differs.
 ///
 /// # Errors
-/// Each state variable that is of the model, and missing or of another shape or type.
+/// Those state variables that are of the model and missing, and each of another shape or type.
 pub fn compare(checkpoint: &Checkpoint, programs: &PlanSet) -> Result<Differences, Diagnostics> {
     let (states, mut differences, mut errors) = (&checkpoint.manifest.states, Differences::default(), vec![]);
+    let mut lacking: Vec<&str> = vec![];
     let all = programs.states();
     let error = |message: String| {
         let error = Diagnostic::error(message).at(Place::File(checkpoint.path.clone()));
@@ -47,8 +48,16 @@ pub fn compare(checkpoint: &Checkpoint, programs: &PlanSet) -> Result<Difference
     for (program, state) in &all {
         match states.get(&state.name) {
             Some(record) => errors.extend(mismatch(record, program, state).map(&error)),
-            None if state.role.is_of_model() => errors.push(error(format!("the checkpoint has no `{}`", state.name))),
+            None if state.role.is_of_model() => lacking.push(&state.name),
             None => differences.fresh.push(state.name.clone()),
+        }
+    }
+    match lacking[..] {
+        [] => {}
+        [name] => errors.push(error(format!("the checkpoint has no `{name}`"))),
+        [first, second] => errors.push(error(format!("the checkpoint has no `{first}` and no `{second}`"))),
+        [first, second, ref more @ ..] => {
+            errors.push(error(format!("the checkpoint has no `{first}`, no `{second}`, and lacks {} more", more.len())));
         }
     }
     let has = |name: &&String| all.iter().any(|(_, state)| state.name == **name);

@@ -3,10 +3,11 @@
 
 use super::failure::Failure;
 use crate::checkpoint::read::Checkpoint;
-use crate::plan_dir;
+use crate::plan_dir::{self, Origin};
 use crate::replace::is_stream;
 use shardc_frontend::onnx;
 use shardc_ir::diagnostic::{Diagnostic, Place};
+use shardc_ir::plan_file::hash_file;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -18,6 +19,8 @@ const MAX_LINKS: usize = 40;
 pub struct Files {
     read: Vec<Named>,
     written: Vec<Named>,
+    /// What plans that are read were compiled from, wherever it is.
+    origins: Vec<Origin>,
 }
 
 /// A path, and what it is to the user: `the model`, `--export`.
@@ -43,7 +46,8 @@ impl Files {
     }
 
     /// Adds the files of a plan directory.
-    pub fn reads_plan(self, path: &Path) -> Files {
+    pub fn reads_plan(mut self, path: &Path) -> Files {
+        self.origins.extend(plan_dir::origins(path));
         plan_dir::own_files(path).iter().fold(self, |files, file| files.reads("a file of the plan", file))
     }
 
@@ -93,6 +97,10 @@ impl Files {
                 let message = format!("`{}` would overwrite {}, `{}`", output.role, input.role, input.path.display());
                 return Err(refusal(message, &output.path));
             }
+            if let Some(origin) = self.origins.iter().find(|origin| is_origin(&output.path, origin)) {
+                let message = format!("`{}` would overwrite `{}`, which the plan was compiled from", output.role, origin.file);
+                return Err(refusal(message, &output.path));
+            }
             let same = |(_, other): &(usize, &Named)| is_same(&output.path, &other.path);
             if let Some((_, other)) = files().take_while(|(j, _)| *j < i).find(same) {
                 let message = format!("`{}` would overwrite what `{}` writes", output.role, other.role);
@@ -109,6 +117,12 @@ fn refusal(message: String, output: &Path) -> Failure {
 
 fn is_same(a: &Path, b: &Path) -> bool {
     identity(a).is_some_and(|a| identity(b) == Some(a))
+}
+
+/// Whether a file has what a plan was compiled from. Only files of its kind are read for that.
+fn is_origin(path: &Path, origin: &Origin) -> bool {
+    let is_of_kind = path.is_file() && path.extension() == Path::new(&origin.file).extension();
+    is_of_kind && hash_file(path).is_ok_and(|hash| hash == origin.sha256)
 }
 
 /// `None` where there can be no such file.

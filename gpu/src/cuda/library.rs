@@ -46,7 +46,11 @@ pub struct Missing(pub Vec<String>);
 
 impl fmt::Display for Missing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0.join("\n"))
+        write!(
+            f,
+            "{}\n  = help: `shardc doctor` shows what is found of each library, and where it was looked for",
+            self.0.join("\n")
+        )
     }
 }
 

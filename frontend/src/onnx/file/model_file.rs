@@ -15,6 +15,7 @@ use shardc_ir::reason;
 use shardc_ir::reason::Reason;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
+use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -102,7 +103,11 @@ impl ModelFile {
     /// Reads and takes apart the file at `path`.
     pub fn read(path: &Path) -> Result<ModelFile, Diagnostic> {
         let fail = |message: String| Diagnostic::error(message).at(Place::File(path.to_path_buf()));
-        let metadata = fs::metadata(path).map_err(|e| fail(format!("cannot read the model: {e}")))?;
+        let unread = |error: io::Error| {
+            let help = "the model is a file that `torch.onnx.export` or `onnx.save` has written";
+            fail(format!("cannot read the model: {error}")).help(help)
+        };
+        let metadata = fs::metadata(path).map_err(unread)?;
         if !metadata.is_file() {
             return Err(fail("the model is not a file".into()));
         }
@@ -110,7 +115,7 @@ impl ModelFile {
             return Err(fail("the model is larger than 2 GiB, which protobuf does not allow".into())
                 .help("export it with its weights as external data"));
         }
-        let bytes = files::read(path).map_err(|e| fail(format!("cannot read the model: {e}")))?;
+        let bytes = files::read(path).map_err(unread)?;
         ModelFile::from_bytes(path, bytes)
     }
 
