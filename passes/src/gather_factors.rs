@@ -5,23 +5,26 @@
 //! gradient of its samples, and all of them are summed up. After: `%g {dp, -}`: each rank makes
 //! some rows of it, of all samples, and adds up their squares for the norm. The reshards come
 //! later: `%x` is exchanged and `%d` gathered in place of the sum, and the rows are gathered for
-//! the update, half of what an all-reduce sends. Only a gradient that comes from one product is
-//! shared out, where the batch comes at once and the update wants it whole. Needs and keeps phase
-//! `annotated`. Source: Xie et al., Distributed Machine Learning via Sufficient Factor Broadcasting
-//! (2015).
+//! the update, half of what an all-reduce sends. Only a gradient that is one product is shared out,
+//! where the samples alone are split, over one axis, and come at once, and the update wants it
+//! whole. Needs and keeps phase `annotated`. Source: Xie et al., Distributed Machine Learning via
+//! Sufficient Factor Broadcasting (2015).
 
 use crate::pass::{Context, Mode, Pass};
+use crate::weights::bytes;
 use shardc_ir::builder::Builder;
 use shardc_ir::diagnostic::Diagnostics;
 use shardc_ir::graph::{Graph, Node, NodeId, NodeOrigin, Part, Phase, ValueId};
-use shardc_ir::letters::{Letters, Role};
-use shardc_ir::mesh::AxisId;
+use shardc_ir::letters::{Letter, Letters, Role};
+use shardc_ir::mesh::{AxisId, Mesh};
 use shardc_ir::ops::letters_of;
 use shardc_ir::reduce_kind::ReduceKind;
-use shardc_ir::sharding::{Sharding, Split, degree};
+use shardc_ir::sharding::Split;
+use shardc_ir::spec::{Data, Located, Recompute, Spec};
 use std::collections::BTreeSet;
 
-/// The least bytes of a gradient on a rank: of less, calls cost more than what is not sent.
+/// The least bytes of a gradient for each rank beside one: with less, the calls cost more than what
+/// is not sent.
 const LEAST_BYTES: u64 = 1 << 20;
 
 /// How many times more bytes the gradient has than what is sent in place of its sum.
@@ -47,16 +50,14 @@ impl Pass for GatherFactors {
         &[Mode::Train]
     }
 
-    fn run(&self, graph: &mut Graph, _cx: &Context<'_>) -> Result<(), Diagnostics> {
-        if graph.mesh.size(graph.mesh.microbatch_axis()) > 1 {
-            return Ok(());
-        }
+    fn run(&self, graph: &mut Graph, cx: &Context<'_>) -> Result<(), Diagnostics> {
+        let Some(axis) = axis(&graph.mesh, cx.spec) else { return Ok(()) };
         let gradients: Vec<ValueId> = graph.states.iter().filter_map(|state| state.gradient).collect();
         let mut shared_out = BTreeSet::new();
         for gradient in gradients {
-            if let Some((axis, split)) = rows(graph, gradient) {
+            if let Some(split) = rows(graph, gradient, axis) {
                 let mut sharding = graph.sharding(gradient).clone();
-                sharding.dims[0].push(split);
+                sharding.dims[0] = vec![split];
                 let line = graph.def(gradient).operands.iter().find_map(|factor| graph.asked(*factor, axis));
                 graph.set_sharding(gradient, sharding);
                 line.into_iter().for_each(|line| graph.set_asked(gradient, axis, line));
@@ -68,6 +69,17 @@ impl Pass for GatherFactors {
         }
         Ok(())
     }
+}
+
+/// The axis of ranks over which gradients are shared out: that of the samples, where nothing else
+/// is split, and nobody counts the memory of rows beside the whole gradient.
+fn axis(mesh: &Mesh, spec: &Spec) -> Option<AxisId> {
+    let is_budget = |line: &Located<Recompute>| matches!(line.value, Recompute::Budget(_));
+    let counts_memory = spec.device_memory.is_some() || spec.recompute.iter().any(is_budget);
+    let [Located { value: Data { axes, on: None }, .. }] = &spec.data[..] else { return None };
+    let [axis] = axes[..] else { return None };
+    let is_alone = (0..mesh.axes().len()).map(|other| AxisId(other as u8)).all(|other| other == axis || mesh.size(other) == 1);
+    (is_alone && mesh.size(axis) > 1 && !counts_memory).then_some(axis)
 }
 
 /// The graph with the numbers that are made of each of these gradients, its square, right behind
@@ -90,49 +102,38 @@ fn with_norms_behind(graph: &Graph, gradients: &BTreeSet<NodeId>) -> Graph {
     b.finish()
 }
 
-/// How the first dimension of a gradient is shared out over an axis that splits the samples, if
-/// that sends less.
-fn rows(graph: &Graph, gradient: ValueId) -> Option<(AxisId, Split)> {
-    let (node, ty, sharding) = (graph.def(gradient), graph.ty(gradient), graph.sharding(gradient));
+/// How the first dimension of a gradient is shared out over the axis, if that sends less.
+fn rows(graph: &Graph, gradient: ValueId, axis: AxisId) -> Option<Split> {
+    let (node, ranks) = (graph.def(gradient), graph.mesh.size(axis));
+    let (shape, sharding) = (&graph.ty(gradient).shape, graph.sharding(gradient));
     let letters = letters_of(graph, graph.value(gradient).node);
     let [Some([row])] = [letters.results[0].first().map(Vec::as_slice)] else { return None };
-    if node.results.len() > 1 || node.operands.len() != 2 || !sharding.flat.is_empty() {
+    if node.results.len() > 1 || node.operands.len() != 2 || !sharding.is_replicated() || !sums_over(graph, node, &letters, axis)
+    {
         return None;
     }
-    let axis = summed_over(graph, node, &letters).filter(|axis| !sharding.splits(*axis))?;
-    let ranks = graph.mesh.size(axis);
-    let rows = ty.shape[0] / degree(&sharding.dims[0], &graph.mesh);
-    let (own, factors) = (bytes(graph, gradient, sharding), sent(graph, node, &letters, *row, ranks)?);
-    let is_less = own >= LEAST_BYTES && factors.saturating_mul(TIMES) <= own;
-    // The rows of a rank lie one behind another, as the last digit does.
-    let innermost = sharding.dims[0].last().is_none_or(|split| split.stride == rows);
-    (is_less && innermost && rows.is_multiple_of(ranks)).then_some((axis, Split { axis, stride: rows / ranks }))
+    let (own, factors) = (bytes(graph, gradient), sent(graph, node, &letters, *row, ranks)?);
+    let is_less = own >= LEAST_BYTES * (ranks - 1) && factors.saturating_mul(TIMES) <= own;
+    (is_less && shape[0].is_multiple_of(ranks)).then(|| Split { axis, stride: shape[0] / ranks })
 }
 
-/// The one axis of ranks that splits what a product sums up, in all factors alike.
-fn summed_over(graph: &Graph, node: &Node, letters: &Letters) -> Option<AxisId> {
-    let mut axes = node.operands.iter().zip(&letters.operands).map(|(factor, dims)| {
+/// Whether the axis splits what a product sums up, in both factors alike.
+fn sums_over(graph: &Graph, node: &Node, letters: &Letters, axis: AxisId) -> bool {
+    let split = |(factor, dims): (&ValueId, &Vec<Vec<Letter>>)| {
         let located = letters.to_letters(dims, graph.sharding(*factor)).into_iter().flatten().flatten();
-        let summed = located.filter(|(letter, _)| letters.roles[*letter] == Role::Reduced(ReduceKind::Sum));
-        summed.collect::<Vec<_>>()
-    });
-    let first = axes.next()?;
-    let [(_, split)] = first[..] else { return None };
-    axes.all(|other| other == first).then_some(split.axis)
+        let summed =
+            |(letter, split): &(Letter, Split)| split.axis == axis && letters.roles[*letter] == Role::Reduced(ReduceKind::Sum);
+        located.filter(summed).last()
+    };
+    let mut splits = node.operands.iter().zip(&letters.operands).map(split);
+    matches!((splits.next(), splits.next()), (Some(Some(one)), Some(Some(other))) if one == other)
 }
 
-/// The bytes that a rank takes where one factor is gathered and the other, which has the rows,
-/// exchanged; `None` if both have the rows, or none.
-fn sent(graph: &Graph, node: &Node, letters: &Letters, row: usize, ranks: u64) -> Option<u64> {
+/// The bytes of the factor that is gathered, and of a rank's part of the other, which has the rows
+/// and is exchanged; `None` if both have the rows, or none.
+fn sent(graph: &Graph, node: &Node, letters: &Letters, row: Letter, ranks: u64) -> Option<u64> {
     let has_rows = |factor: &usize| letters.operands[*factor].iter().flatten().any(|letter| *letter == row);
     let (with, without): (Vec<usize>, Vec<usize>) = (0..node.operands.len()).partition(has_rows);
     let ([exchanged], [gathered]) = (&with[..], &without[..]) else { return None };
-    let own = |factor: usize| bytes(graph, node.operands[factor], graph.sharding(node.operands[factor]));
-    own(*gathered).checked_mul(ranks)?.checked_add(own(*exchanged))
-}
-
-/// The bytes of a rank's part.
-fn bytes(graph: &Graph, value: ValueId, sharding: &Sharding) -> u64 {
-    let ty = graph.ty(value);
-    sharding.local(&ty.shape, &graph.mesh).iter().product::<u64>().saturating_mul(ty.dtype.bytes())
+    Some(bytes(graph, node.operands[*gathered]).saturating_add(bytes(graph, node.operands[*exchanged]) / ranks))
 }

@@ -404,6 +404,10 @@ impl<'g> Explicit<'g> {
         }
         let gradient = self.gradient_of[old.index()].map(|state| &self.old.states[state].name);
         let reasons = Reasons { graph: self.old, weights: &self.weights, gradient };
+        // What is gathered for one product is not held any longer than for that.
+        if let Some(reader) = reader.filter(|reader| reasons.rows_of(reader).is_some()) {
+            origin.part = reader.origin.part;
+        }
         let (reason, line) = reasons.of(current, wanted, old, reader);
         (origin.reason, origin.spec_line) = (reason.map(Arc::from), line);
         origin

@@ -37,7 +37,7 @@ impl Reasons<'_> {
         if current.flat != wanted.flat {
             return (Some(self.range_text(value, wanted, reader)), self.line(value, axis, reader));
         }
-        if let Some(name) = reader.and_then(|reader| self.shared_out(reader, axis)) {
+        if let Some(name) = reader.and_then(|reader| self.rows_of(reader)) {
             return (Some(format!("for rows of the gradient of \"{name}\"")), self.line(value, axis, reader));
         }
         let definer = self.graph.def(value);
@@ -87,12 +87,12 @@ impl Reasons<'_> {
         axes().find(given_up).or_else(|| axes().find(|a| place(current, *a) != place(wanted, *a)))
     }
 
-    /// The parameter whose gradient a node makes, split over `axis` as the parameter is not.
-    fn shared_out(&self, node: &Node, axis: AxisId) -> Option<&str> {
-        let is_made =
-            |gradient: ValueId| node.results.contains(&gradient) && self.graph.sharding(gradient).split_over(axis).is_some();
-        let state = self.graph.states.iter().find(|state| state.gradient.is_some_and(is_made))?;
-        (!state.sharding.splits(axis)).then_some(&state.name)
+    /// The parameter whose gradient a node makes by rows, which the parameter is not split into.
+    pub fn rows_of(&self, node: &Node) -> Option<&str> {
+        let is_made = |gradient: &ValueId| node.results.contains(gradient);
+        let state = self.graph.states.iter().find(|state| state.gradient.as_ref().is_some_and(is_made))?;
+        let rows = &self.graph.sharding(state.gradient?).dims;
+        (*rows != state.sharding.dims).then_some(&state.name)
     }
 
     /// A weight that a node reads, split over `axis`.

@@ -11,18 +11,18 @@ use shardc_testkit::{feed, step};
 /// A convolution and two layers with gradients of a MiB and more, and a small layer.
 const MODEL: &str = r#"graph @wide  phase imported
   state "conv.w" : f64[128, 128, 3, 3]  parameter init=model
-  state "a.w"    : f64[128, 2048]       parameter init=model
-  state "b.w"    : f64[2048, 128]       parameter init=model
+  state "a.w"    : f64[128, 4096]       parameter init=model
+  state "b.w"    : f64[4096, 128]       parameter init=model
   state "c.w"    : f64[128, 4]          parameter init=model
   %x      = input "x"                     : f64[8, 128, 2, 2]
   %conv.w = state "conv.w"                : f64[128, 128, 3, 3]
-  %a.w    = state "a.w"                   : f64[128, 2048]
-  %b.w    = state "b.w"                   : f64[2048, 128]
+  %a.w    = state "a.w"                   : f64[128, 4096]
+  %b.w    = state "b.w"                   : f64[4096, 128]
   %c.w    = state "c.w"                   : f64[128, 4]
   %k      = conv groups=1 window={dilations=[1, 1] pads=[[1, 1], [1, 1]] strides=[1, 1]} %x, %conv.w : f64[8, 128, 2, 2]
   %m      = sum axes=[2, 3] %k            : f64[8, 128]
-  %h      = contract "bk,kn->bn" %m, %a.w : f64[8, 2048]
-  %t      = tanh %h                       : f64[8, 2048] @mlp
+  %h      = contract "bk,kn->bn" %m, %a.w : f64[8, 4096]
+  %t      = tanh %h                       : f64[8, 4096] @mlp
   %p      = contract "bk,kn->bn" %t, %b.w : f64[8, 128]
   %y      = contract "bk,kn->bn" %p, %c.w : f64[8, 4]
   output "y" %y
@@ -47,16 +47,19 @@ fn by_rows(explicit: &Graph) -> Vec<&str> {
 #[test]
 fn they_are_what_one_device_computes() {
     let all = ["conv.w", "a.w", "b.w"];
-    let cases: [(&str, &str, &[&str]); 9] = [
+    let cases: [(&str, &str, &[&str]); 12] = [
         ("mesh dp=2", "batch 8\ndata axis=dp\n", &all),
-        ("mesh dp=8", "batch 8\ndata axis=dp\n", &all),
-        ("mesh dp=2 tp=2", "batch 8\ndata axis=dp\nshard \"a.w\" [-, tp]\nshard \"b.w\" [tp, -]\n", &all),
-        ("mesh dp=2 tp=2", "batch 8\ndata axis=dp\nshard \"conv.w\" [tp, -, -, -]\n", &["a.w", "b.w"]),
+        ("mesh dp=2 tp=1", "batch 8\ndata axis=dp\nrecompute \"*\"\n", &all),
+        ("mesh dp=4", "batch 8\ndata axis=dp\n", &["a.w", "b.w"]),
+        ("mesh dp=8", "batch 8\ndata axis=dp\n", &[]),
+        ("mesh dp=2", "batch 8\ndata axis=dp\ndevice memory=1GiB\n", &[]),
+        ("mesh dp=2", "batch 8\ndata axis=dp\nrecompute budget=1GiB\n", &[]),
+        ("mesh dp=2 tp=2", "batch 8\ndata axis=dp\nshard \"conv.w\" [tp, -, -, -]\n", &[]),
+        ("mesh dp=2 tp=2", "batch 8\ndata axis=(dp,tp)\n", &[]),
         ("mesh dp=4", "batch 8\ndata axis=dp\nzero stage=1 axis=dp\n", &[]),
         ("mesh dp=4", "batch 8\ndata axis=dp\nzero stage=3 axis=dp\n", &[]),
         ("mesh dp=2", "batch 8 microbatches=2\ndata axis=dp\n", &[]),
         ("mesh tp=2", "batch 8\nshard \"a.w\" [-, tp]\nshard \"b.w\" [tp, -]\n", &[]),
-        ("mesh dp=2", "batch 8\ndata axis=dp\nrecompute \"*\"\n", &all),
     ];
     let one = step::spec(&spec("", "batch 8\n")).unwrap();
     let (whole, reference) = step::proven(&graph(), &one).unwrap();
