@@ -2,7 +2,7 @@
 //! ordinary ops.
 //!
 //! Before: `%l` is the output `loss`. After: each parameter that reaches it has its `gradient`.
-//! Gradients of equal slices that tile a value become one concat instead of a sum of padded pieces,
+//! Gradients of slices that are neighbours become one concat instead of a sum of padded pieces,
 //! and those of a recurrent weight one product over all steps (`stacked.rs`).
 //! Needs phase `raised`, gives `differentiated`. Refuses a loss that depends on the statistics of a
 //! norm; an op that nothing flows back through ends the path. Source: reverse accumulation,
@@ -235,7 +235,9 @@ fn combine(b: &mut Builder, value: ValueId, parts: &[ValueId]) -> ValueId {
         true => parts.to_vec(),
         false => parts.iter().map(|part| b.cast(*part, dtype.computed())).collect(),
     }[..];
-    if let Some(whole) = joined_pieces(b, value, parts).or_else(|| stacked(b, parts)) {
+    let joined = joined_pieces(b, value, parts);
+    let parts = joined.as_deref().unwrap_or(parts);
+    if let Some(whole) = stacked(b, parts) {
         return whole;
     }
     let mut sum = parts[0];
@@ -258,30 +260,42 @@ fn added(b: &mut Builder, sum: ValueId, term: ValueId) -> ValueId {
     sum
 }
 
-/// The concat of the parts, if they are padded pieces that tile `value` along one dimension.
-fn joined_pieces(b: &mut Builder, value: ValueId, parts: &[ValueId]) -> Option<ValueId> {
-    let pieces: Option<Vec<(layout::Pad, ValueId)>> = parts
-        .iter()
-        .map(|part| match b.graph().def(*part) {
-            node if parts.len() > 1 => match &node.op {
-                Op::Pad(pad) if pad.step == 1 => Some((pad.clone(), node.operands[0])),
-                _ => None,
-            },
-            _ => None,
-        })
-        .collect();
-    let mut pieces = pieces?;
-    pieces.sort_by_key(|(pad, _)| pad.start);
-    let axis = pieces[0].0.axis;
-    let mut end = 0;
-    for (pad, piece) in &pieces {
-        if pad.axis != axis || pad.start != end {
-            return None;
+/// So many padded pieces that are not all of a value are joined nevertheless. Fewer stay as they
+/// are: a dimension that is cut at other places than its blocks cannot be split.
+const MANY: usize = 8;
+
+/// The terms with neighbours among them joined, if they are padded pieces along one dimension, of
+/// which no two overlap, and that are all of the value, or many.
+fn joined_pieces(b: &mut Builder, value: ValueId, parts: &[ValueId]) -> Option<Vec<ValueId>> {
+    let piece = |part: &ValueId| match b.graph().def(*part) {
+        Node { op: Op::Pad(pad), operands, .. } if pad.step == 1 => Some((pad.start, pad.axis, operands[0])),
+        _ => None,
+    };
+    let mut pieces = parts.iter().map(piece).collect::<Option<Vec<_>>>().filter(|pieces| pieces.len() > 1)?;
+    pieces.sort_by_key(|(start, ..)| *start);
+    let axis = pieces[0].1;
+    // Each with where it begins and ends.
+    let mut runs: Vec<(u64, u64, Vec<ValueId>)> = vec![];
+    for (start, own, piece) in pieces {
+        let end = start + b.ty(piece).shape[axis];
+        match runs.last_mut() {
+            _ if own != axis => return None,
+            Some((_, last, _)) if *last > start => return None,
+            Some((_, last, run)) if *last == start => {
+                *last = end;
+                run.push(piece);
+            }
+            _ => runs.push((start, end, vec![piece])),
         }
-        end += b.ty(*piece).shape[axis];
     }
-    (end == b.ty(value).shape[axis]).then(|| {
-        let values: Vec<ValueId> = pieces.iter().map(|(_, v)| *v).collect();
-        b.op(layout::Concat { axis }, &values)
-    })
+    let size = b.ty(value).shape[axis];
+    let is_whole = runs.len() == 1 && (runs[0].0, runs[0].1) == (0, size);
+    if !is_whole && parts.len() < MANY {
+        return None;
+    }
+    let term = |(start, end, run): (u64, u64, Vec<ValueId>)| {
+        let whole = if run.len() > 1 { b.op(layout::Concat { axis }, &run) } else { run[0] };
+        if end - start < size { b.op(layout::Pad { axis, start, step: 1, size }, &[whole]) } else { whole }
+    };
+    Some(runs.into_iter().map(term).collect())
 }

@@ -229,7 +229,7 @@ fn activations(c: &mut Call<'_, '_>, kind: Kind, directions: usize) -> Result<Ve
 impl Cell {
     /// The hidden state of every step, in the order of time, and the state after the last.
     fn run(&self, c: &mut Call<'_, '_>, projected: &Value, first: State, reverse: bool) -> Result<(Vec<Value>, State), Reason> {
-        let mut inputs = steps(c, projected.clone())?;
+        let mut inputs = steps(c, projected)?;
         let lengths = c.optional(4);
         let order: Vec<usize> = if reverse { (0..inputs.len()).rev().collect() } else { (0..inputs.len()).collect() };
         let mut state = first;
@@ -338,17 +338,9 @@ impl Cell {
     }
 }
 
-/// The steps of `[steps, batch, width]`, by halves: the gradient of one slice is a tensor of the
-/// size that was sliced.
-fn steps(c: &mut Call<'_, '_>, x: Value) -> Result<Vec<Value>, Reason> {
-    let shape = c.shape(&x)?;
-    let count = shape[0];
-    if count == 1 {
-        return Ok(vec![c.reshape(&x, shape[1..].to_vec())?]);
-    }
-    let mut all = vec![];
-    for half in parts(c, &x, 0, &[count / 2, count - count / 2])? {
-        all.extend(steps(c, half)?);
-    }
-    Ok(all)
+/// The steps of `[steps, batch, width]`.
+fn steps(c: &mut Call<'_, '_>, x: &Value) -> Result<Vec<Value>, Reason> {
+    let shape = c.shape(x)?;
+    let own = parts(c, x, 0, &vec![1; shape[0] as usize])?;
+    own.iter().map(|step| c.reshape(step, shape[1..].to_vec())).collect()
 }
