@@ -120,10 +120,10 @@ fn rows(graph: &Graph, gradient: ValueId, axis: AxisId) -> Option<Split> {
 /// Whether the axis splits what a product sums up, in both factors alike.
 fn sums_over(graph: &Graph, node: &Node, letters: &Letters, axis: AxisId) -> bool {
     let split = |(factor, dims): (&ValueId, &Vec<Vec<Letter>>)| {
-        let located = letters.to_letters(dims, graph.sharding(*factor)).into_iter().flatten().flatten();
+        let mut located = letters.to_letters(dims, graph.sharding(*factor)).into_iter().flatten().flatten();
         let summed =
             |(letter, split): &(Letter, Split)| split.axis == axis && letters.roles[*letter] == Role::Reduced(ReduceKind::Sum);
-        located.filter(summed).last()
+        located.find(summed)
     };
     let mut splits = node.operands.iter().zip(&letters.operands).map(split);
     matches!((splits.next(), splits.next()), (Some(Some(one)), Some(Some(other))) if one == other)
