@@ -3,12 +3,12 @@
 //!
 //! Before: `%g = contract "bk,bn->kn" %x, %d` with b split over dp, so that each rank makes a whole
 //! gradient of its samples, and all of them are summed up. After: `%g {dp, -}`: each rank makes
-//! some rows of it, of all samples, and adds up their squares for the norm. The reshards come
-//! later: `%x` is exchanged and `%d` gathered in place of the sum, and the rows are gathered for
-//! the update, half of what an all-reduce sends. Only a gradient that is one product is shared out,
-//! where the samples alone are split, over one axis, and come at once, and the update wants it
-//! whole. Needs and keeps phase `annotated`. Source: Xie et al., Distributed Machine Learning via
-//! Sufficient Factor Broadcasting (2015).
+//! some rows of it, of all samples, and what makes one number of it, as the norm does, reads these.
+//! The reshards come later: `%x` is exchanged and `%d` gathered in place of the sum, and the rows
+//! are gathered for the update, half of what an all-reduce sends. Only a gradient that is one
+//! product is shared out, where the samples alone are split, over one axis, and come at once, and
+//! the update wants it whole. Needs and keeps phase `annotated`. Source: Xie et al., Distributed
+//! Machine Learning via Sufficient Factor Broadcasting (2015).
 
 use crate::pass::{Context, Mode, Pass};
 use crate::weights::bytes;
@@ -113,7 +113,7 @@ fn rows(graph: &Graph, gradient: ValueId, axis: AxisId) -> Option<Split> {
         return None;
     }
     let (own, factors) = (bytes(graph, gradient), sent(graph, node, &letters, *row, ranks)?);
-    let is_less = own >= LEAST_BYTES * (ranks - 1) && factors.saturating_mul(TIMES) <= own;
+    let is_less = own >= LEAST_BYTES.saturating_mul(ranks - 1) && factors.saturating_mul(TIMES) <= own;
     (is_less && shape[0].is_multiple_of(ranks)).then(|| Split { axis, stride: shape[0] / ranks })
 }
 

@@ -403,14 +403,22 @@ impl<'g> Explicit<'g> {
             origin.scope = reader.origin.scope.clone();
         }
         let gradient = self.gradient_of[old.index()].map(|state| &self.old.states[state].name);
-        let reasons = Reasons { graph: self.old, weights: &self.weights, gradient };
+        let rows = reader.and_then(|reader| self.rows_of(reader));
         // What is gathered for one product is not held any longer than for that.
-        if let Some(reader) = reader.filter(|reader| reasons.rows_of(reader).is_some()) {
+        if let (Some(reader), Some(_)) = (reader, rows) {
             origin.part = reader.origin.part;
         }
+        let reasons = Reasons { graph: self.old, weights: &self.weights, gradient, rows };
         let (reason, line) = reasons.of(current, wanted, old, reader);
         (origin.reason, origin.spec_line) = (reason.map(Arc::from), line);
         origin
+    }
+
+    /// The parameter of whose gradient a node makes rows, which the parameter is not split into.
+    fn rows_of(&self, node: &Node) -> Option<&'g String> {
+        let state_of = |v: &ValueId| Some((*v, &self.old.states[self.gradient_of[v.index()]?]));
+        let (gradient, state) = node.results.iter().find_map(state_of)?;
+        (self.old.sharding(gradient).dims != state.sharding.dims).then_some(&state.name)
     }
 
     /// Outputs and gradients are whole sums; updates have the sharding of their state.

@@ -52,13 +52,9 @@ pub fn compare(checkpoint: &Checkpoint, programs: &PlanSet) -> Result<Difference
             None => differences.fresh.push(state.name.clone()),
         }
     }
-    match lacking[..] {
-        [] => {}
-        [name] => errors.push(error(format!("the checkpoint has no `{name}`"))),
-        [first, second] => errors.push(error(format!("the checkpoint has no `{first}` and no `{second}`"))),
-        [first, second, ref more @ ..] => {
-            errors.push(error(format!("the checkpoint has no `{first}`, no `{second}`, and lacks {} more", more.len())));
-        }
+    if let [first, others @ ..] = &lacking[..] {
+        let more = if others.is_empty() { String::new() } else { format!(", and lacks {} more", others.len()) };
+        errors.push(error(format!("the checkpoint has no `{first}`{more}")));
     }
     let has = |name: &&String| all.iter().any(|(_, state)| state.name == **name);
     differences.left_out = states.keys().filter(|name| !has(name)).cloned().collect();

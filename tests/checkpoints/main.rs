@@ -159,3 +159,27 @@ fn a_run_that_fails_keeps_what_it_has_saved() {
     assert!(again.status.code() == Some(3) && said.contains("warning: no checkpoint of step 7"), "{said}");
     assert!(said.contains("no checkpoint of step 9"), "{said}");
 }
+
+#[test]
+fn a_checkpoint_of_another_model_is_refused_in_one_message() {
+    let here = folder("another");
+    done(&train(&here, "one", "c", &["--steps", "1"]));
+    let gpt = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/tiny-gpt");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_shardc"));
+    command.current_dir(&here).arg("train").arg(gpt.join("model.onnx")).arg("--spec").arg(gpt.join("one.shard"));
+    command.arg("--data").arg(gpt.join("corpus.txt")).args([
+        "--context",
+        "64",
+        "--steps",
+        "2",
+        "--shuffle",
+        "--checkpoint",
+        "c",
+        "--resume",
+    ]);
+    let output = command.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert_eq!(said.matches("error: ").count(), 1, "{said}");
+    assert!(said.contains("the checkpoint has no `") && said.contains(", and lacks 39 more"), "{said}");
+}

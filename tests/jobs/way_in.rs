@@ -66,3 +66,15 @@ fn training_tells_what_it_trains_from_a_model_and_from_a_plan() {
     let told = train(&["plan"]);
     assert!(told.contains("trained (9)  \"logit_scale\" []: a parameter of the plan"), "{told}");
 }
+
+#[test]
+fn what_is_not_there_is_told_with_help() {
+    let here = folder("not-there");
+    let (model, spec) = (example("digits/model.onnx"), example("digits/one.shard"));
+    for (model, spec, help) in
+        [("none.onnx", &spec[..], "help: the model is a file that"), (&model[..], "none.shard", "help: `shardc init MODEL.onnx`")]
+    {
+        let refused = shardc(&here, &["compile", model, "--spec", spec, "-o", "plan"]).expect(1).err;
+        assert!(refused.contains("No such file") && refused.contains(help), "{refused}");
+    }
+}

@@ -19,6 +19,8 @@ pub struct Reasons<'g> {
     pub weights: &'g [bool],
     /// The parameter whose gradient the value is.
     pub gradient: Option<&'g String>,
+    /// The parameter of whose gradient the reader makes rows, into which it is not split itself.
+    pub rows: Option<&'g String>,
 }
 
 impl Reasons<'_> {
@@ -37,7 +39,7 @@ impl Reasons<'_> {
         if current.flat != wanted.flat {
             return (Some(self.range_text(value, wanted, reader)), self.line(value, axis, reader));
         }
-        if let Some(name) = reader.and_then(|reader| self.rows_of(reader)) {
+        if let Some(name) = self.rows {
             return (Some(format!("for rows of the gradient of \"{name}\"")), self.line(value, axis, reader));
         }
         let definer = self.graph.def(value);
@@ -85,14 +87,6 @@ impl Reasons<'_> {
             (sharding.partial_over(axis), sharding.flat.contains(&axis), sharding.dims.iter().map(split).collect::<Vec<_>>())
         };
         axes().find(given_up).or_else(|| axes().find(|a| place(current, *a) != place(wanted, *a)))
-    }
-
-    /// The parameter whose gradient a node makes by rows, which the parameter is not split into.
-    pub fn rows_of(&self, node: &Node) -> Option<&str> {
-        let is_made = |gradient: &ValueId| node.results.contains(gradient);
-        let state = self.graph.states.iter().find(|state| state.gradient.as_ref().is_some_and(is_made))?;
-        let rows = &self.graph.sharding(state.gradient?).dims;
-        (*rows != state.sharding.dims).then_some(&state.name)
     }
 
     /// A weight that a node reads, split over `axis`.
